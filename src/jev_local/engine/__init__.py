@@ -1,0 +1,1 @@
+"""Owns time, waiting and files: decides in core, acts here."""

@@ -1,0 +1,74 @@
+"""What the engine gives back: answers, usage and a trace that is rendered once, to headers and logs alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from jev_local.core.answers import Answer
+from jev_local.core.questions import Question
+
+StateCache = Literal["shared", "off-short", "off", "off-images"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """input_tokens: whole prompt lengths summed over the questions, reused tokens included.
+    output_tokens: tokens generated."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """How the answers came about. Token counts are over all questions and repeated reads of the request.
+
+    prefix_tokens: tokens that all asked questions begin with.
+    timings_ms: stage name -> milliseconds, in order; the stages are tokenize, lease, decode, total.
+    """
+
+    state_cache: StateCache = "off-short"
+    prefix_tokens: int = 0
+    cached_tokens: int = 0
+    processed_tokens: int = 0
+    timings_ms: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`answers` stand in the order of the questions; `model` is the name of the model that gave them."""
+
+    model: str
+    answers: tuple[Answer, ...]
+    usage: Usage = Usage()
+    trace: Trace = Trace()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What `/ready` and `/v1/models` tell. Holds no paths."""
+
+    status: Literal["ready", "starting", "unavailable"]
+    reason: str | None = None
+    model: str | None = None
+    build: str | None = None
+    slots: int | None = None
+    context: int | None = None
+    vision: bool | None = None
+    single_labels: int | None = None
+    state_cache: dict[str, object] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """What the HTTP layer needs from below; `engine.service.Service` is the real one."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
+        """Answer every question. Raises CallerError, Busy or BackendError. Cancelling it cancels the work."""
+        ...
+
+    def status(self) -> Status: ...

@@ -1,0 +1,129 @@
+"""Everything this product raises on purpose, by whose fault it is.
+
+    JevError
+    ├── CallerError             the request cannot be answered as it stands (4xx)
+    │   ├── InvalidBody         the body is not what the contract asks for; carries a list of Issue
+    │   ├── InvalidRequest      well-formed, but not answerable here (400)
+    │   ├── UnknownModel
+    │   ├── PromptTooLong       needs more tokens than the context has
+    │   ├── MissingKey, WrongKey
+    │   └── BodyTooLarge, UnsupportedEncoding, UnsupportedMediaType, BodyTimeout
+    ├── Busy                    we have enough to do (529 or 503); carries retry_after
+    └── BackendError            llama-server's fault
+        ├── BackendUnavailable  nobody listens, or it went away (503)
+        ├── BackendLoading      it is still reading its model (503)
+        ├── BackendTimeout      no answer in time (504)
+        └── BackendFault        an answer that makes no sense (502)
+
+HTTP is not known here: `wire/problems.py` holds the one table from these types to status and body.
+Messages are shown to callers and written to logs, so they never carry state text, keys or paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class JevError(Exception):
+    """Root of the tree. `message` is one line for the caller."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class CallerError(JevError):
+    """The caller has to change something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One thing wrong with a body: where (`loc`, starting with "body"), which kind, and a sentence."""
+
+    loc: tuple[str | int, ...]
+    type: str
+    msg: str
+    ctx: tuple[tuple[str, int | str], ...] = ()
+
+
+class InvalidBody(CallerError):
+    """The body breaks the contract; `issues` has at least one entry."""
+
+    def __init__(self, *issues: Issue) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, i.loc))}: {i.msg}" for i in issues))
+        self.issues = issues
+
+
+class InvalidRequest(CallerError):
+    """A well-formed request that this server cannot answer, for instance a `box` question."""
+
+
+class UnknownModel(CallerError):
+    """The request names a model that is not served here."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Unknown model: {name}")
+
+
+class PromptTooLong(CallerError):
+    """A question with its state needs more tokens than a slot's context has."""
+
+    def __init__(self, *, needed: int, available: int, at_least: bool = False) -> None:
+        amount = f"at least {needed}" if at_least else str(needed)
+        super().__init__(
+            f"State and longest question need {amount} tokens, the context has {available}. "
+            f"Shorten the state, or start the inference server with a larger CTX_SIZE."
+        )
+        self.needed, self.available = needed, available
+
+
+class MissingKey(CallerError):
+    """No API key came with the request."""
+
+
+class WrongKey(CallerError):
+    """An API key came, and it is not ours."""
+
+
+class BodyTooLarge(CallerError):
+    """More bytes than the cap, counted after decompression."""
+
+
+class UnsupportedEncoding(CallerError):
+    """A Content-Encoding other than zstd, gzip or identity."""
+
+
+class UnsupportedMediaType(CallerError):
+    """A Content-Type this endpoint does not read."""
+
+
+class BodyTimeout(CallerError):
+    """The body took too long to arrive."""
+
+
+class Busy(JevError):
+    """More requests than `--max-in-flight`. `retry_after` is in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class BackendError(JevError):
+    """llama-server did not do its part."""
+
+
+class BackendUnavailable(BackendError):
+    """Nobody listens at the backend's address, or the connection broke before a reply."""
+
+
+class BackendLoading(BackendUnavailable):
+    """The backend is up and still loads its model."""
+
+
+class BackendTimeout(BackendError):
+    """No complete answer within `--backend-timeout`."""
+
+
+class BackendFault(BackendError):
+    """The backend answered something that cannot be right."""

@@ -1,0 +1,1 @@
+"""From an empty machine to two running processes: models, children, supervision."""

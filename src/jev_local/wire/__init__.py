@@ -1,0 +1,1 @@
+"""The public contract, shared by server and client."""
