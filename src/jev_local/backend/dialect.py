@@ -1,0 +1,145 @@
+"""llama-server's replies, turned into values. Knows its JSON and its event stream; does no I/O of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from jev_local.backend.port import Completion
+from jev_local.core.plan import Tokens
+from jev_local.errors import BackendFault, BackendLoading, PromptTooLong
+
+EVENT_LIMIT = 16 * 1024 * 1024
+"""Bytes of one event; the largest honest one is some 40 KB (255 labels and 64 runners-up)."""
+
+
+class BadReply(Exception):
+    """The reply breaks the server's own habits; the message says which, and quotes nothing."""
+
+
+def integers(value: object) -> Tokens:
+    """A list of token ids."""
+    if not isinstance(value, list) or not all(type(item) is int for item in value):
+        raise BadReply("no list of token ids")
+    return tuple(value)
+
+
+def model_name(props: Mapping[str, Any]) -> str:
+    """The name of the model's file without directory, suffix and shard number."""
+    path = str(props.get("model_path") or props.get("model_alias") or "model")
+    name = PurePosixPath(path.replace("\\", "/")).name
+    return re.sub(r"(-\d{5}-of-\d{5})?(\.gguf)?$", "", name, flags=re.IGNORECASE) or "model"
+
+
+def text_pieces(content: str, mark: str, tokens: Sequence[int], separator: int) -> list[str]:
+    """Cut `content` at every `mark` that was put behind each of `tokens`. The separator's own text is the mark."""
+    rest = content.split(mark)
+    texts: list[str] = []
+    at = 0
+    for token in tokens:
+        if token == separator:
+            texts.append(mark)
+            at += 2
+        else:
+            texts.append(rest[at])
+            at += 1
+    return texts
+
+
+def error_of(status: int, body: bytes) -> Exception:
+    """The error that a reply other than 200 stands for. The server's own words are not passed on: they may quote."""
+    try:
+        error = json.loads(body)["error"]
+        kind = str(error.get("type", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return BackendFault(f"The inference server answered {status} without a reason.")
+    if kind == "exceed_context_size_error":
+        try:
+            return PromptTooLong(needed=int(error["n_prompt_tokens"]), available=int(error["n_ctx"]))
+        except (KeyError, TypeError, ValueError):
+            return BackendFault("The inference server refused a prompt as too long and did not say by how much.")
+    if status == 503 or kind == "unavailable_error":
+        return BackendLoading("The inference server is still loading its model.")
+    return BackendFault(f"The inference server answered {status} ({kind or 'no type'}).")
+
+
+async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
+    """The JSON objects of a server-sent event stream.
+
+    Split at line feeds alone: JSON may carry U+2028 and U+0085 unescaped, which `str.splitlines` would cut at.
+    """
+    buffer = bytearray()
+    async for chunk in chunks:
+        buffer += chunk
+        if len(buffer) > EVENT_LIMIT:
+            raise BadReply("an event larger than any answer can be")
+        *lines, rest = bytes(buffer).split(b"\n")
+        buffer = bytearray(rest)
+        for line in lines:
+            field, _, data = line.strip().partition(b":")
+            if field == b"data" and data.strip() != b"[DONE]":
+                event = json.loads(data)
+                if not isinstance(event, dict):
+                    raise BadReply("an event that is not an object")
+                yield event
+            elif field == b"error":
+                yield {"error": json.loads(data)}
+
+
+class Passes:
+    """Collects the events of one /completion call over several prompts into one Completion each."""
+
+    def __init__(self, prompts: Sequence[Tokens], *, slot: int) -> None:
+        self._prompts = prompts
+        self._slot = slot
+        self._top: dict[int, dict[int, float]] = {}
+        self._final: dict[int, dict[str, Any]] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Raises BackendError or PromptTooLong for an error event, BadReply for nonsense."""
+        if "error" in event:
+            error = event["error"]
+            raise error_of(int(error.get("code", 500)) if isinstance(error, dict) else 500, json.dumps(event).encode())
+        index = event.get("index", 0)
+        if type(index) is not int or not 0 <= index < len(self._prompts):
+            raise BadReply("an answer to a prompt that was not sent")
+        if event.get("completion_probabilities"):
+            self._top[index] = _distribution(event["completion_probabilities"])
+        if "timings" in event and event.get("stop", True):
+            self._final[index] = event
+
+    def completions(self) -> list[Completion]:
+        """One per prompt, in order."""
+        return [self._completion(index, prompt) for index, prompt in enumerate(self._prompts)]
+
+    def _completion(self, index: int, prompt: Tokens) -> Completion:
+        final = self._final.get(index)
+        if final is None:
+            raise BadReply("the stream ended before the answer")
+        if final.get("id_slot") != self._slot:
+            # A slot id that does not exist is ignored by the server, and another slot is taken.
+            raise BadReply("another slot answered than was asked")
+        if index not in self._top:
+            raise BadReply("no probabilities, as for a first token that is only part of a character")
+        timings = final["timings"]
+        cached, processed = timings.get("cache_n"), timings.get("prompt_n")
+        if type(cached) is not int or type(processed) is not int or cached + processed != len(prompt):
+            raise BadReply("the evaluated and the reused tokens do not add up to the prompt")
+        return Completion(self._top[index], len(prompt), cached, processed, alias=str(final.get("model", "")))
+
+
+def _distribution(probabilities: object) -> dict[int, float]:
+    try:
+        step: Any
+        (step,) = probabilities  # type: ignore[misc]  # anything that does not unpack is caught below
+        top = {entry["id"]: entry["prob"] for entry in step["top_probs"]}
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadReply("no list of probabilities for exactly one token") from error
+    for token, p in top.items():
+        if type(token) is not int or type(p) not in (int, float) or not math.isfinite(p):
+            raise BadReply("a probability that is not a number")
+    return top

@@ -1,0 +1,92 @@
+"""What the engine may ask of an inference server. `backend.llama.LlamaBackend` is the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from jev_local.core.plan import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class BackendInfo:
+    """One server process with one model, as found out at start-up.
+
+    instance: differs between two runs of the server, so that a restart is noticed.
+    model: name from the model's file, without directory and suffix. alias: what the server calls it.
+    build: of llama.cpp, as it says.
+    slots: how many. context: tokens a slot may hold. vocabulary: number of tokens.
+    token_bytes: bytes of the longest token's text, so `context * token_bytes` bounds any text that can fit.
+    bos: the ids that go before every prompt, () where the model wants none.
+    system_role: False where the chat template knows no system message.
+    """
+
+    instance: str
+    model: str
+    alias: str
+    build: str
+    slots: int
+    context: int
+    vocabulary: int
+    token_bytes: int
+    bos: Tokens
+    system_role: bool
+    vision: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One forward pass.
+
+    top: token id -> probability of being next, after the bias on the labels; the largest ones only.
+    prompt_tokens = cached_tokens (found in the slot) + processed_tokens (evaluated now).
+    generated_tokens: 1, which is thrown away. alias: what the server that did it calls its model.
+    """
+
+    top: Mapping[int, float]
+    prompt_tokens: int
+    cached_tokens: int
+    processed_tokens: int
+    alias: str
+    generated_tokens: int = 1
+
+
+class Backend(Protocol):
+    """All methods raise BackendError; cancelling any of them ends the work on the server too."""
+
+    async def instance(self) -> str:
+        """Which run of the server answers now (see BackendInfo.instance)."""
+        ...
+
+    async def describe(self) -> BackendInfo: ...
+
+    async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The model's own chat template over `messages`, ready for the assistant's turn, thinking off."""
+        ...
+
+    async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:
+        """Token ids of every piece, in one round trip. `special`: control tokens in the text are recognised;
+        for anything that came from a caller it has to be False."""
+        ...
+
+    async def detokenize(self, tokens: Sequence[int]) -> list[str]:
+        """The text of every single token, in one round trip."""
+        ...
+
+    async def complete(
+        self,
+        prompts: Sequence[Tokens],
+        *,
+        slot: int,
+        labels: Sequence[int],
+        bias: float,
+        runners_up: int,
+        reuse: bool,
+    ) -> list[Completion]:
+        """One forward pass per prompt, one after another in `slot`, in one round trip.
+
+        `bias` is added to the logits of `labels`; the `runners_up` next best tokens are returned too. With `reuse`, what a prompt has in common with the slot's
+        contents is not evaluated again.
+        """
+        ...

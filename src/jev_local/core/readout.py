@@ -1,0 +1,109 @@
+"""Label probabilities from one next-token distribution, exact, and how much of the model's mass they had.
+
+The backend is asked to add the same bias to the logit of every label. That lifts the labels to the top of the
+returned list and leaves the ratios between them as they are, so softmax over the labels alone is exact. The next
+entries are the strongest tokens that are not labels; with the bias divided out again they tell the labels' share
+of the model's own probability (candidate mass), up to the tail that was not returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jev_local.core.labels import Label
+
+BIAS = 30.0
+"""Added to each label's logit: e^30 = 1e13 puts any label that matters above any token that is not one."""
+
+STRONGER_BIAS = 80.0
+"""For a second look when a label was still missing: about the most that 32-bit probabilities can carry."""
+
+RUNNERS_UP = 64
+"""How many tokens that are not labels are asked for, for the candidate mass."""
+
+MANY_RUNNERS_UP = 1000
+"""The same where the mass enters the answer: all of a vocabulary without single-token labels, or all that weighs."""
+
+LOW_MASS = 0.5
+"""Below this share the labels were not what the model wanted to say: the answer carries the warning "low-mass"."""
+
+
+class NoDistribution(ValueError):
+    """What came back is not a probability distribution over tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReading:
+    """probabilities: per asked token, in order, summing to 1. mass: their share of the model's own probability.
+    missing: asked tokens that were not in the list (their probability is given as 0)."""
+
+    probabilities: tuple[float, ...]
+    mass: float
+    missing: tuple[int, ...] = ()
+
+
+def read_step(
+    top: Mapping[int, float], tokens: Sequence[int], *, bias: float, biased: Collection[int] | None = None
+) -> StepReading:
+    """Read the distribution over `tokens` (distinct ids, at least one).
+
+    top: token id -> probability after `bias` was added to the logit of every id in `biased` (default: `tokens`).
+    Raises NoDistribution for NaN, negative or empty input, and for a single certain token with nothing beside it:
+    that is what speculative decoding leaves of a distribution.
+    """
+    if not top or any(not math.isfinite(p) or p < 0 for p in top.values()):
+        raise NoDistribution("the backend returned no usable probabilities")
+    if sum(1 for p in top.values() if p > 0) < 2:
+        raise NoDistribution("the backend returned a certain token instead of a distribution (speculative decoding?)")
+    lifted = [top.get(token, 0.0) for token in tokens]
+    total = math.fsum(lifted)
+    if total <= 0:
+        raise NoDistribution("none of the labels is among the probabilities that the backend returned")
+    asked, raised = set(tokens), set(tokens if biased is None else biased)
+    lowered = math.exp(-bias)
+    others = math.fsum(p * (lowered if token in raised else 1.0) for token, p in top.items() if token not in asked)
+    own = total * lowered
+    return StepReading(
+        probabilities=tuple(p / total for p in lifted),
+        mass=own / (own + others),
+        missing=tuple(token for token in tokens if token not in top),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The passes that a set of labels needs.
+
+    first: the distinct first tokens, in label order.
+    second: per first token its second tokens, in label order; all empty for one-token labels.
+    """
+
+    first: tuple[int, ...]
+    second: tuple[tuple[int, ...], ...]
+
+    @property
+    def two(self) -> bool:
+        return any(self.second)
+
+
+def steps(labels: Iterable[Label]) -> Steps:
+    """Group labels by first token. Labels of one length only, as LabelBook.choose gives them."""
+    groups: dict[int, list[int]] = {}
+    for label in labels:
+        groups.setdefault(label.tokens[0], []).extend(label.tokens[1:])
+    return Steps(tuple(groups), tuple(tuple(group) for group in groups.values()))
+
+
+def combine(first: StepReading, second: Sequence[StepReading]) -> StepReading:
+    """P(first) x P(second | first) over two-token labels, grouped by first token as `steps` groups them.
+
+    Both factors are the model's own: a first token after which it would rather say something else than a label
+    (a small mass in its second step) makes all its labels less probable. Then the labels are brought to sum to 1.
+    """
+    joint = [
+        p * group.mass * q for p, group in zip(first.probabilities, second, strict=True) for q in group.probabilities
+    ]
+    total = math.fsum(joint)
+    return StepReading(tuple(p / total for p in joint), first.mass * total)

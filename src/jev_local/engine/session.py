@@ -1,0 +1,72 @@
+"""One run of one llama-server with one model, made ready: what it is, its chat frame, its labels, its slots."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from jev_local.backend.port import Backend, BackendInfo
+from jev_local.core.frame import Frame, FrameText, TemplateRefused, cut, frame, messages
+from jev_local.core.labels import LabelBook, candidate_texts
+from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
+from jev_local.core.slots import SlotTable
+from jev_local.engine.pool import SlotPool
+from jev_local.errors import BackendFault
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Everything that is asked once per server process, so that a request asks for nothing but its own tokens."""
+
+    info: BackendInfo
+    style: PromptStyle
+    frame: Frame
+    labels: LabelBook
+    pool: SlotPool
+
+    @property
+    def room(self) -> int:
+        """Tokens a prompt may have: one place is needed for the token that the pass generates."""
+        return self.info.context - 1
+
+
+async def open_session(backend: Backend, *, workers: int, style: PromptStyle = DEFAULT_STYLE) -> Session:
+    """Find out everything about the server that answers now. Raises BackendError."""
+    info = await backend.describe()
+    text = await frame_text(backend, info, style)
+    head, tail = await backend.tokenize([text.head, text.tail + style.prefill], special=True)
+    if text.trims:
+        log.info("The chat template trims its messages; prompts begin and end with our own words, so nothing is lost.")
+    labels = await label_book(backend)
+    if labels.single_capacity < 2:
+        raise BackendFault("The model's vocabulary does not even have single tokens for A and B.")
+    return Session(
+        info=info,
+        style=style,
+        frame=frame(head, tail, bos=info.bos),
+        labels=labels,
+        pool=SlotPool(SlotTable(count=info.slots, limit=workers, context=info.context)),
+    )
+
+
+async def frame_text(backend: Backend, info: BackendInfo, style: PromptStyle) -> FrameText:
+    """The chat template's own text around the user's. Raises BackendFault for a template that cannot be used."""
+    rendered = await backend.apply_template(messages(style.system, system_role=info.system_role))
+    try:
+        return cut(rendered)
+    except TemplateRefused as error:
+        raise BackendFault(f"This model cannot be asked: {error}.") from error
+
+
+async def label_book(backend: Backend) -> LabelBook:
+    """Spell every candidate, and keep the labels of one token that are spelled back to themselves."""
+    texts = candidate_texts()
+    spelling = dict(zip(texts, await backend.tokenize(texts, special=False), strict=True))
+    used = sorted({token for tokens in spelling.values() for token in tokens})
+    back = dict(zip(used, await backend.detokenize(used), strict=True))
+    # A vocabulary that puts a space before a word spells "A" as " A": the same label, one space earlier.
+    return LabelBook.build(
+        {text: tokens for text, tokens in spelling.items() if "".join(back[t] for t in tokens).lstrip() == text}
+    )

@@ -1,0 +1,105 @@
+"""Real models and real servers, shared by the whole run. Everything started here is ended here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+import tiny_lfm2
+from jev_local.backend.embedded import ServerOptions, server_environment, wheel_command
+from jev_local.launch.process import Child, stop
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def llama_server(model: Path, folder: Path, **options: int) -> Iterator[tuple[str, Child]]:
+    """A llama-server of the wheel on a free port, loaded: its URL and its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    slots = folder / "slots"
+    slots.mkdir(mode=0o700, exist_ok=True)
+    port = free_port()
+    child = Child(
+        "llama-server",
+        wheel_command(ServerOptions(model=str(model), port=port, slot_dir=str(slots), **options)),
+        log=folder / "llama-server.log",
+        environment=server_environment(os.environ),
+    )
+    try:
+        await_ready(f"http://127.0.0.1:{port}/health", child)
+        yield f"http://127.0.0.1:{port}", child
+    finally:
+        stop([child])
+
+
+def await_ready(url: str, child: Child, *, seconds: float = 120) -> None:
+    """Until `url` answers 200."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            raise AssertionError(f"{child.name} {child.ending()}{child.last_lines()}")
+        try:
+            if httpx.get(url, trust_env=False, timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+    raise AssertionError(f"{url} was not ready within {seconds} s{child.last_lines()}")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hybrid model with a byte vocabulary and random weights."""
+    return tiny_lfm2.write(tmp_path_factory.mktemp("models") / "tiny-lfm2.gguf")
+
+
+@pytest.fixture(scope="session")
+def smollm2_model() -> Path:
+    """Real weights of an attention-only model; near chance as a judge."""
+    from jev_local.launch.fetch import fetch
+    from jev_local.launch.home import home
+    from jev_local.launch.models import CATALOGUE
+
+    return fetch(CATALOGUE["smollm2"], home().models)
+
+
+@pytest.fixture(scope="session")
+def starter_model() -> Path:
+    """The model that people get."""
+    from jev_local.launch.fetch import fetch
+    from jev_local.launch.home import home
+    from jev_local.launch.models import CATALOGUE
+
+    return fetch(CATALOGUE["starter"], home().models)
+
+
+@pytest.fixture(scope="session")
+def tiny_server(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with llama_server(tiny_model, tmp_path_factory.mktemp("tiny"), context=16384) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def smollm2_server(smollm2_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with llama_server(smollm2_model, tmp_path_factory.mktemp("smollm2")) as (url, _):
+        yield url
+
+
+@pytest.fixture(params=["tiny", "smollm2"])
+def server(request: pytest.FixtureRequest) -> str:
+    """Each of the two in turn: what holds for one kind of model has to hold for the other."""
+    url: str = request.getfixturevalue(f"{request.param}_server")
+    return url

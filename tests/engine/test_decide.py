@@ -1,0 +1,185 @@
+"""The straight line, on a server made of arithmetic whose true distribution is known."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from fakes.backend import FakeBackend, weigh
+from jev_local.core.answers import ChoiceAnswer, NoulAnswer
+from jev_local.core.questions import Choice, Noul, Option, Question, Score
+from jev_local.engine.decide import Decider
+from jev_local.engine.session import open_session
+from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable, PromptTooLong
+
+T = TypeVar("T")
+REFUND = Noul("refund", "Does the customer want money back?")
+TEAM = Choice("team", "Whose is it?", (Option("billing", "money"), Option("tech"), Option("sales")))
+ANGER = Score("anger", "How angry?", ("calm", "annoyed", "furious"))
+
+
+def run(scene: Callable[[FakeBackend, Decider], Awaitable[T]], **options: int) -> T:
+    async def play() -> T:
+        backend = FakeBackend(**options)
+        session = await open_session(backend, workers=4)
+        backend.calls.clear()
+        return await scene(backend, Decider(backend, session))
+
+    return asyncio.run(play())
+
+
+def many(count: int) -> Choice:
+    return Choice("many", "Which?", tuple(Option(f"n{i}") for i in range(count)))
+
+
+def test_answers_come_in_the_order_of_the_questions_with_counts_that_add_up() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        got = await decider.decide(state="Charged twice.", questions=(ANGER, REFUND, TEAM))
+        assert [a.id for a in got.answers] == ["anger", "refund", "team"]
+        assert backend.calls == ["tokenize", "complete", "complete", "complete"], "1 + N round trips"
+        assert got.usage.input_tokens == got.trace.cached_tokens + got.trace.processed_tokens
+        assert got.usage.output_tokens == 3
+        assert got.trace.cached_tokens >= 2 * got.trace.prefix_tokens, "the second and third go on in place"
+        assert [name for name, _ in got.trace.timings_ms] == ["tokenize", "lease", "decode", "total"]
+        assert set(backend.entered) == {0}
+
+    run(scene)
+
+
+def test_one_option_is_answered_without_asking() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        only = Choice("only", None, (Option("x"),))
+        got = await decider.decide(state="", questions=(only, Score("level", None, ("l",))))
+        assert backend.calls == []
+        assert [a.reading.probabilities for a in got.answers] == [(1.0,), (1.0,)]
+        assert (got.usage.input_tokens, got.usage.output_tokens) == (0, 0)
+
+    run(scene)
+
+
+def test_a_noul_reads_the_models_own_distribution() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        (got,) = (await decider.decide(state="s", questions=(REFUND,))).answers
+        assert isinstance(got, NoulAnswer)
+        weights = weigh(backend.contents[0])
+        yes, no = weights[ord("A")], weights[ord("B")]
+        assert got.noul == pytest.approx(yes / (yes + no), abs=1e-9)
+        best = sorted((w for t, w in weights.items() if t not in (ord("A"), ord("B"))), reverse=True)[:64]
+        assert got.reading.mass == pytest.approx((yes + no) / (yes + no + math.fsum(best)), abs=1e-9)
+
+    run(scene)
+
+
+def test_255_options_on_bytes_are_the_products_of_two_steps() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        got = await decider.decide(state="s", questions=(many(255),))
+        (answer,) = got.answers
+        prompt = backend.contents[0][:-1]
+        pairs = [(a, b) for a in "ABCDEFGHIJ" for b in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"][:255]
+
+        def own(prompt: tuple[int, ...], token: str) -> float:
+            weights = weigh(prompt)
+            return weights[ord(token)] / math.fsum(weights.values())
+
+        joint = [own(prompt, a) * own((*prompt, ord(a)), b) for a, b in pairs]
+        assert answer.reading.probabilities == pytest.approx([p / math.fsum(joint) for p in joint], abs=1e-12)
+        assert answer.reading.mass == pytest.approx(math.fsum(joint), rel=1e-6)
+        assert backend.calls == ["tokenize", "complete", "complete"], "all second steps in one call"
+        assert got.usage.input_tokens == len(prompt), "a question's prompt counts once, however often it is read"
+        assert got.usage.output_tokens == 11
+
+    run(scene, context=16384)
+
+
+def test_a_label_that_was_not_returned_is_looked_for_with_a_stronger_bias() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        backend.hide = frozenset({ord("B")})
+        (got,) = (await decider.decide(state="s", questions=(TEAM,))).answers
+        assert isinstance(got, ChoiceAnswer)
+        weights = weigh(backend.contents[0])
+        total = math.fsum(weights[ord(x)] for x in "ABC")
+        assert got.reading.probabilities == pytest.approx([weights[ord(x)] / total for x in "ABC"], abs=1e-9)
+        assert backend.calls == ["tokenize", "complete", "complete"]
+
+    run(scene)
+
+
+def test_a_state_that_cannot_fit_is_refused_before_it_is_tokenised() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        with pytest.raises(PromptTooLong, match=r"at least \d+ tokens, the context has 4095.*CTX_SIZE"):
+            await decider.decide(state="x" * 5000, questions=(REFUND,))
+        assert backend.calls == []
+
+    run(scene)
+
+
+def test_the_last_token_that_fits_is_accepted_and_the_next_is_not() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        await decider.decide(state="x", questions=(REFUND,))
+        spare = backend.context - 1 - len(backend.contents[0])
+        await decider.decide(state="x" * (1 + spare), questions=(REFUND,))
+        with pytest.raises(PromptTooLong) as refused:
+            await decider.decide(state="x" * (2 + spare), questions=(REFUND,))
+        assert (refused.value.needed, refused.value.available) == (backend.context, backend.context - 1)
+
+    run(scene)
+
+
+@pytest.mark.parametrize("error", [BackendTimeout("t"), BackendUnavailable("u"), BackendFault("f")])
+def test_a_fault_gives_the_slot_back(error: Exception) -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        backend.fail = error  # type: ignore[assignment]
+        with pytest.raises(type(error)):
+            await decider.decide(state="s", questions=(REFUND, TEAM))
+        got = await decider.decide(state="s", questions=(REFUND,))
+        assert len(got.answers) == 1
+
+    run(scene, slots=1)
+
+
+def test_cancellation_gives_the_slot_back() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        backend.gate = asyncio.Event()
+        task = asyncio.create_task(decider.decide(state="s", questions=(REFUND,)))
+        await backend.arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        backend.gate = None
+        async with asyncio.timeout(1):
+            await decider.decide(state="s", questions=(REFUND,))
+
+    run(scene, slots=1)
+
+
+def test_requests_at_the_same_time_use_slots_of_their_own_and_keep_their_answers_apart() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        async def ask(i: int) -> float:
+            questions: tuple[Question, ...] = (Noul("q", f"Is it {i}?"),)
+            (got,) = (await decider.decide(state=f"state {i}", questions=questions)).answers
+            assert isinstance(got, NoulAnswer)
+            return got.noul
+
+        alone = [await ask(i) for i in range(12)]
+        together = await asyncio.gather(*(ask(i) for i in range(12)))
+        assert together == alone
+
+    run(scene, slots=3)
+
+
+def test_another_model_behind_the_same_address_is_noticed() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        import fakes.backend
+
+        fakes.backend.ALIAS, before = "other.gguf", fakes.backend.ALIAS
+        try:
+            with pytest.raises(BackendUnavailable, match="changed its model"):
+                await decider.decide(state="s", questions=(REFUND,))
+        finally:
+            fakes.backend.ALIAS = before
+
+    run(scene)

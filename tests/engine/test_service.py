@@ -1,0 +1,104 @@
+"""A server's life as the service sees it: not there, loading, up, restarted, gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from fakes.backend import FakeBackend
+from jev_local.core.questions import Noul
+from jev_local.engine import service as module
+from jev_local.engine.service import Service
+from jev_local.errors import BackendFault, BackendLoading, BackendUnavailable
+
+QUESTIONS = (Noul("q", "Is it?"),)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+
+
+def play(scene: Callable[[FakeBackend, Service], Awaitable[None]], **options: object) -> None:
+    async def whole() -> None:
+        backend = FakeBackend(**options)  # type: ignore[arg-type]
+        service = Service(backend, workers=4)
+        await service.start()
+        try:
+            async with asyncio.timeout(10):
+                await scene(backend, service)
+        finally:
+            await service.stop()
+
+    asyncio.run(whole())
+
+
+async def until(service: Service, status: str) -> None:
+    while service.status().status != status:
+        await asyncio.sleep(0.005)
+
+
+def test_a_server_that_comes_up_is_made_ready() -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        assert service.status().status == "starting"
+        with pytest.raises(BackendLoading):
+            await service.decide(state="s", questions=QUESTIONS)
+        backend.down = None
+        await until(service, "ready")
+        status = service.status()
+        assert (status.model, status.slots, status.context, status.single_labels) == ("fake", 2, 4096, 26)
+        assert len((await service.decide(state="s", questions=QUESTIONS)).answers) == 1
+
+    play(scene, down=BackendLoading("loading"))
+
+
+def test_a_server_that_goes_away_is_unavailable_until_it_is_back() -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        backend.down = BackendUnavailable("gone")
+        await until(service, "unavailable")
+        assert service.status().reason == "gone"
+        with pytest.raises(BackendUnavailable, match="gone"):
+            await service.decide(state="s", questions=QUESTIONS)
+        backend.down = None
+        await until(service, "ready")
+
+    play(scene)
+
+
+def test_a_restart_is_noticed_and_everything_is_asked_again() -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        backend.run, backend.slots = 2, 5
+        while service.status().slots != 5:
+            await asyncio.sleep(0.005)
+
+    play(scene)
+
+
+def test_a_fault_makes_the_watcher_look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        monkeypatch.setattr(module, "LOOK_SECONDS", 3600.0)
+        await asyncio.sleep(0.05)  # the long wait has begun
+        backend.fail, backend.down = BackendFault("nonsense"), BackendUnavailable("gone")
+        with pytest.raises(BackendFault):
+            await service.decide(state="s", questions=QUESTIONS)
+        await until(service, "unavailable")
+
+    play(scene)
+
+
+def test_the_watcher_outlives_what_it_did_not_expect() -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        backend.down = ZeroDivisionError()  # type: ignore[assignment]
+        await until(service, "unavailable")
+        assert "ZeroDivisionError" in str(service.status().reason)
+        backend.down = None
+        await until(service, "ready")
+
+    play(scene)
