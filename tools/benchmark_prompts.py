@@ -26,7 +26,7 @@ from jev_local.backend.llama import LlamaBackend
 from jev_local.core.prompts import option_texts, question_text, shared_text
 from jev_local.core.questions import Choice, Noul, Question, Score, width
 from jev_local.core.readout import BIAS, RUNNERS_UP, read_step
-from jev_local.engine.session import Session, open_session
+from jev_local.engine.session import Session, chats, open_session
 from jev_local.settings import DEFAULT_BACKEND_URL
 from tools.prompt_variants import VARIANTS, Variant
 from tools.rows import Row, load
@@ -79,7 +79,7 @@ class Asker:
         self._backend, self._session, self._variant = backend, session, variant
 
     async def ask(self, row: Row, *, backwards: bool) -> Asked:
-        style, frame = self._variant.style, self._session.frame
+        style = self._variant.style
         texts = option_texts(style, row.question)
         order = list(range(width(row.question)))
         if backwards:
@@ -90,10 +90,8 @@ class Asker:
         question = _reordered(row.question, order)
         if isinstance(question, Noul) and backwards:
             style = replace(style, yes=style.no, no=style.yes)
-        state, added = await self._backend.tokenize(
-            [shared_text(style, row.state), question_text(style, question, labels)], special=False
-        )
-        prompt = (*frame.head, *state, *added, *frame.tail)
+        shared, added = shared_text(style, row.state), question_text(style, question, labels)
+        prompt, bare = await chats(self._backend, self._session, shared=shared, added=[added, ""])
         (completion,) = await self._backend.complete(
             [prompt], slot=0, labels=tokens, bias=BIAS, runners_up=RUNNERS_UP, reuse=True
         )
@@ -101,7 +99,7 @@ class Asker:
         probabilities = [0.0] * len(order)
         for place, i in enumerate(order):
             probabilities[i] = reading.probabilities[place]
-        return Asked(tuple(probabilities), reading.mass, len(added) + len(frame.tail))
+        return Asked(tuple(probabilities), reading.mass, len(prompt) - len(bare) + len(self._session.frame.tail))
 
     async def _labels(self, texts: list[str]) -> tuple[list[str], list[int], bool]:
         """Label texts, their tokens, and whether the variant's own kind could not be used."""

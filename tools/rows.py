@@ -45,10 +45,9 @@ def _row(raw: dict[str, Any]) -> Row:
 
 
 def _question(row: str, raw: dict[str, Any]) -> Question:
-    asked, criteria = raw.get("instructions"), raw.get("criteria")
+    asked, criteria = raw.get("instructions"), raw.get("criteria") or {}
     if raw["type"] == "noul":
-        cases = criteria or {}
-        return Noul(row, asked, cases.get("true"), cases.get("false"))
+        return Noul(row, asked, criteria.get("true"), criteria.get("false"))
     if raw["type"] == "choice":
         return Choice(row, asked, tuple(Option(key, text) for key, text in criteria.items()))
     return Score(row, asked, tuple(criteria))

@@ -102,8 +102,8 @@ class Passes:
     def take(self, event: dict[str, Any]) -> None:
         """Raises BackendError or PromptTooLong for an error event, BadReply for nonsense."""
         if "error" in event:
-            error = event["error"]
-            raise error_of(int(error.get("code", 500)) if isinstance(error, dict) else 500, json.dumps(event).encode())
+            code = event["error"].get("code") if isinstance(event["error"], dict) else None
+            raise error_of(code if type(code) is int else 500, json.dumps(event).encode())
         index = event.get("index", 0)
         if type(index) is not int or not 0 <= index < len(self._prompts):
             raise BadReply("an answer to a prompt that was not sent")

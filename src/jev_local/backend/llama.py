@@ -6,8 +6,9 @@ Checked against llama.cpp b11046 and b11549; tests/live/test_llama.py would noti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
@@ -176,8 +177,8 @@ class LlamaBackend:
             raise BackendUnavailable("The inference server is not reachable. Is it running?") from error
         except httpx.TransportError as error:
             raise BackendUnavailable(f"The inference server closed the connection during {path}.") from error
-        except (ValueError, BadReply) as error:
-            raise BackendFault(f"The inference server's reply to {path} makes no sense: {_reason(error)}.") from error
+        except NONSENSE as error:
+            raise _nonsense(path, error) from error
 
 
 def _instance(props: Mapping[str, Any]) -> str:
@@ -185,19 +186,24 @@ def _instance(props: Mapping[str, Any]) -> str:
     return f"{props.get('media_marker', '')}|{props.get('model_path', '')}"
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, BadReply) else "not valid JSON"
+NONSENSE = (BadReply, ValueError, LookupError, TypeError, AttributeError)
+"""What reading a reply raises that is not built as llama-server builds it."""
 
 
-class _sense:
+def _nonsense(path: str, error: Exception) -> BackendFault:
+    if isinstance(error, BadReply):
+        reason = str(error)
+    elif isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+        reason = "not valid JSON"
+    else:
+        reason = "a field is missing or has the wrong type"
+    return BackendFault(f"The inference server's reply to {path} makes no sense: {reason}.")
+
+
+@contextmanager
+def _sense(path: str) -> Iterator[None]:
     """Within it, a missing or mistyped field of a reply is the server's fault."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (KeyError, IndexError, TypeError, ValueError, BadReply)):
-            reason = str(error) if isinstance(error, BadReply) else "a field is missing or has the wrong type"
-            raise BackendFault(f"The inference server's reply to {self._path} makes no sense: {reason}.") from error
+    try:
+        yield
+    except NONSENSE as error:
+        raise _nonsense(path, error) from error

@@ -86,7 +86,7 @@ class Backend(Protocol):
     ) -> list[Completion]:
         """One forward pass per prompt, one after another in `slot`, in one round trip.
 
-        `bias` is added to the logits of `labels`; the `runners_up` next best tokens are returned too. With `reuse`, what a prompt has in common with the slot's
-        contents is not evaluated again.
+        `bias` is added to the logits of `labels`; the `runners_up` next best tokens are returned too. With `reuse`,
+        what a prompt has in common with the slot's contents is not evaluated again.
         """
         ...

@@ -26,7 +26,7 @@ from jev_local.core.readout import (
 )
 from jev_local.engine.decision import Decision, Trace, Usage
 from jev_local.engine.pool import Lease
-from jev_local.engine.session import Session
+from jev_local.engine.session import Session, chats
 from jev_local.errors import BackendFault, BackendUnavailable, InvalidRequest, PromptTooLong
 
 CERTAIN = Reading((1.0,))
@@ -90,7 +90,7 @@ class Decider:
         readings: dict[str, Reading] = {}
         prefix = 0
         if asked:
-            plan = share(await self._tokens(state, asked))
+            plan = share(await self._prompts(state, asked))
             self._check_room(plan.longest + max(len(a.labels[0].tokens) - 1 for a in asked))
             tally.stage("tokenize", tally.started)
             prefix, queued = plan.prefix, perf_counter()
@@ -108,14 +108,12 @@ class Decider:
             trace=tally.trace(prefix),
         )
 
-    async def _tokens(self, state: str, asked: Sequence[_Asked]) -> list[Tokens]:
-        """Every question's complete chat as one token list. The caller's text is never read for control tokens."""
-        style, frame = self._session.style, self._session.frame
+    async def _prompts(self, state: str, asked: Sequence[_Asked]) -> list[Tokens]:
+        style = self._session.style
         shared = shared_text(style, state)
         added = [question_text(style, one.question, [label.text for label in one.labels]) for one in asked]
         self._check_bytes(shared, added)
-        state_tokens, *question_tokens = await self._backend.tokenize([shared, *added], special=False)
-        return [(*frame.head, *state_tokens, *tokens, *frame.tail) for tokens in question_tokens]
+        return await chats(self._backend, self._session, shared=shared, added=added)
 
     async def _read(self, one: _Asked, prompt: Tokens, lease: Lease, tally: _Tally) -> Reading:
         passes = steps(one.labels)

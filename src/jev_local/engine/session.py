@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jev_local.backend.port import Backend, BackendInfo
 from jev_local.core.frame import Frame, FrameText, TemplateRefused, cut, frame, messages
 from jev_local.core.labels import LabelBook, candidate_texts
+from jev_local.core.plan import Tokens
 from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
 from jev_local.core.slots import SlotTable
 from jev_local.engine.pool import SlotPool
@@ -49,6 +51,13 @@ async def open_session(backend: Backend, *, workers: int, style: PromptStyle = D
         labels=labels,
         pool=SlotPool(SlotTable(count=info.slots, limit=workers, context=info.context)),
     )
+
+
+async def chats(backend: Backend, session: Session, *, shared: str, added: Sequence[str]) -> list[Tokens]:
+    """The complete chat of every question as one token list: the template's head, the `shared` text, one of `added`,
+    the tail. One round trip; the state is tokenised once, and no text is read for control tokens."""
+    state, *questions = await backend.tokenize([shared, *added], special=False)
+    return [(*session.frame.head, *state, *question, *session.frame.tail) for question in questions]
 
 
 async def frame_text(backend: Backend, info: BackendInfo, style: PromptStyle) -> FrameText:

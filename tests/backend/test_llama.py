@@ -1,0 +1,273 @@
+"""What a misbehaving inference server turns into. The well-behaved one is tested for real in tests/live."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import respx
+
+from jev_local.backend.llama import LlamaBackend
+from jev_local.backend.port import Completion
+from jev_local.errors import (
+    BackendFault,
+    BackendLoading,
+    BackendTimeout,
+    BackendUnavailable,
+    JevError,
+    PromptTooLong,
+)
+
+URL = "http://llama.test"
+PROMPT = (1, 2, 3, 4)
+
+
+def line(event: object) -> bytes:
+    return b"data: " + json.dumps(event).encode() + b"\n\n"
+
+
+def probabilities(top: list[tuple[object, object]]) -> dict[str, object]:
+    return {
+        "index": 0,
+        "stop": False,
+        "completion_probabilities": [{"top_probs": [{"id": i, "prob": p} for i, p in top]}],
+    }
+
+
+def final(**changes: object) -> dict[str, object]:
+    good = {"index": 0, "stop": True, "id_slot": 0, "model": "m", "timings": {"cache_n": 1, "prompt_n": 3}}
+    return good | changes
+
+
+GOOD = [probabilities([(7, 0.75), (8, 0.25)]), final()]
+PROGRESS = {"index": 0, "stop": False, "id_slot": -1, "prompt_progress": {"total": 4, "processed": 4}}
+
+
+def complete(body: bytes, *, status: int = 200) -> list[Completion]:
+    async def play() -> list[Completion]:
+        backend = LlamaBackend(URL, timeout=5)
+        try:
+            with respx.mock(base_url=URL) as router:
+                router.post("/completion").respond(status, content=body)
+                return await ask(backend)
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(play())
+
+
+async def ask(backend: LlamaBackend) -> list[Completion]:
+    return await backend.complete([PROMPT], slot=0, labels=[7, 8], bias=30.0, runners_up=4, reuse=True)
+
+
+def test_a_good_reply() -> None:
+    (got,) = complete(line(PROGRESS) + b"".join(map(line, GOOD)) + b"data: [DONE]\n\n")
+    assert got == Completion({7: 0.75, 8: 0.25}, 4, 1, 3, alias="m")
+
+
+def test_line_separators_inside_a_token_do_not_cut_an_event() -> None:
+    event = probabilities([(7, 0.75), (8, 0.25)]) | {"content": "\u2028\u0085"}
+    raw = b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+    assert complete(raw + line(final()))[0].top == {7: 0.75, 8: 0.25}
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "says"),
+    [
+        (b"", BackendFault, "ended before the answer"),
+        (line(GOOD[0]), BackendFault, "ended before the answer"),
+        (line(final()), BackendFault, "part of a character"),
+        (line(GOOD[0]) + line(final(id_slot=3)), BackendFault, "another slot"),
+        (line(GOOD[0]) + line(final(index=5)), BackendFault, "not sent"),
+        (line(GOOD[0]) + line(final(timings={"cache_n": 1, "prompt_n": 1})), BackendFault, "do not add up"),
+        (line(GOOD[0]) + line(final(timings={})), BackendFault, "do not add up"),
+        (line(GOOD[0]) + line(final(timings=7)), BackendFault, "wrong type"),
+        (b'data: {"index": 0, "comp', BackendFault, "ended before the answer"),
+        (b'data: {"index": 0, "comp\n\n', BackendFault, "not valid JSON"),
+        (b"data: [1]\n\n", BackendFault, "not an object"),
+        (b"data: \xff\xfe\n\n", BackendFault, "not valid JSON"),
+        (line(probabilities([(7, float("nan"))])) + line(final()), BackendFault, "not a number"),
+        (line(probabilities([(7, "0.5")])) + line(final()), BackendFault, "not a number"),
+        (line(probabilities([("7", 0.5)])) + line(final()), BackendFault, "not a number"),
+        (line({"index": 0, "completion_probabilities": [{}]}) + line(final()), BackendFault, "exactly one token"),
+        (line({"index": 0, "completion_probabilities": 5}) + line(final()), BackendFault, "exactly one token"),
+        (line({"error": {"code": 500, "type": "server_error", "message": "state text"}}), BackendFault, "server_error"),
+        (line({"error": "boom"}), BackendFault, "without a reason"),
+        (line({"error": {"code": "x"}}), BackendFault, "no type"),
+        (b"error: {}\n\n", BackendFault, "no type"),
+        (b"data: " + b"x" * (17 * 1024 * 1024), BackendFault, "larger than any answer"),
+    ],
+)
+def test_nonsense_in_the_stream_is_the_servers_fault(body: bytes, error: type[JevError], says: str) -> None:
+    with pytest.raises(error, match=says) as raised:
+        complete(body)
+    assert "state text" not in raised.value.message
+
+
+TOO_LONG = {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 8192}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind"),
+    [
+        (400, TOO_LONG, PromptTooLong),
+        (400, {"type": "exceed_context_size_error"}, BackendFault),
+        (400, {"type": "invalid_request_error"}, BackendFault),
+        (500, {"type": "server_error"}, BackendFault),
+        (503, {"type": "unavailable_error"}, BackendLoading),
+        (401, {"type": "authentication_error"}, BackendFault),
+    ],
+)
+def test_error_replies(status: int, error: dict[str, Any], kind: type[JevError]) -> None:
+    body = json.dumps({"error": {"code": status, "message": "quotes the state"} | error}).encode()
+    for answer in (lambda: complete(body, status=status), lambda: complete(b"data: " + body + b"\n\n")):
+        with pytest.raises(kind) as raised:
+            answer()
+        assert "quotes" not in raised.value.message
+
+
+def test_an_error_page_that_is_no_json() -> None:
+    with pytest.raises(BackendFault, match="answered 502 without a reason"):
+        complete(b"<html>", status=502)
+
+
+@pytest.mark.parametrize(
+    ("path", "reply", "call"),
+    [
+        ("/tokenize", {"tokens": [1, -1]}, lambda b: b.tokenize(["a", "b"], special=False)),
+        ("/tokenize", {"tokens": [1.5, -1]}, lambda b: b.tokenize(["a"], special=False)),
+        ("/tokenize", {}, lambda b: b.tokenize(["a"], special=False)),
+        ("/tokenize", [], lambda b: b.tokenize(["a"], special=False)),
+        ("/apply-template", {}, lambda b: b.apply_template([])),
+    ],
+)
+def test_small_replies_that_make_no_sense(
+    path: str, reply: object, call: Callable[[LlamaBackend], Awaitable[object]]
+) -> None:
+    async def play() -> None:
+        backend = LlamaBackend(URL, timeout=5)
+        try:
+            with respx.mock(base_url=URL) as router:
+                router.post(path).respond(200, json=reply)
+                await call(backend)
+        finally:
+            await backend.aclose()
+
+    with pytest.raises(BackendFault, match="makes no sense"):
+        asyncio.run(play())
+
+
+class Scripted:
+    """A TCP server that reads a request and then does as told, once per connection."""
+
+    def __init__(self, *scripts: Callable[[asyncio.StreamWriter], Awaitable[None]]) -> None:
+        self._scripts = list(scripts)
+        self.connections = 0
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        script = self._scripts.pop(0)
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            await script(writer)
+        finally:
+            writer.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+async def hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
+async def break_off(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"20\r\ndata: {")
+    await writer.drain()
+
+
+async def dawdle(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD)
+    await writer.drain()
+    await asyncio.sleep(5)
+
+
+async def tokens(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n" + b'{"tokens":[5,-1]}')
+    await writer.drain()
+
+
+def scripted(
+    scripts: tuple[Callable[[asyncio.StreamWriter], Awaitable[None]], ...],
+    call: Callable[[LlamaBackend], Awaitable[object]],
+    *,
+    timeout: float = 5,
+) -> tuple[object, int]:
+    async def play() -> tuple[object, int]:
+        server = Scripted(*scripts)
+        async with server as url:
+            backend = LlamaBackend(url, timeout=timeout)
+            try:
+                return await call(backend), server.connections
+            finally:
+                await backend.aclose()
+
+    return asyncio.run(play())
+
+
+@pytest.mark.parametrize("script", [hang_up, break_off])
+def test_a_connection_that_breaks_means_unavailable(script: Callable[..., Awaitable[None]]) -> None:
+    with pytest.raises(BackendUnavailable, match="closed the connection"):
+        scripted((script,), ask)
+
+
+def test_a_forward_pass_is_never_sent_twice() -> None:
+    async def play() -> int:
+        server = Scripted(hang_up, hang_up)
+        async with server as url:
+            backend = LlamaBackend(url, timeout=5)
+            with pytest.raises(BackendUnavailable):
+                await ask(backend)
+            await backend.aclose()
+        return server.connections
+
+    assert asyncio.run(play()) == 1
+
+
+def test_a_server_that_says_nothing_times_out() -> None:
+    with pytest.raises(BackendTimeout, match=r"within 0\.3 s"):
+        scripted((dawdle,), ask, timeout=0.3)
+
+
+def test_a_small_question_is_asked_once_more_when_a_kept_connection_was_closed() -> None:
+    got, connections = scripted((hang_up, tokens), lambda b: b.tokenize(["x"], special=False))
+    assert (got, connections) == ([(5,)], 2)
+
+
+def test_nobody_listens() -> None:
+    async def play() -> None:
+        backend = LlamaBackend("http://127.0.0.1:1", timeout=5)
+        try:
+            await backend.instance()
+        finally:
+            await backend.aclose()
+
+    with pytest.raises(BackendUnavailable, match="not reachable"):
+        asyncio.run(play())
+
+
+def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    got, _ = scripted((tokens,), lambda b: b.tokenize(["x"], special=False))
+    assert got == [(5,)]
