@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,12 +27,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def llama_server(model: Path, folder: Path, **options: int) -> Iterator[tuple[str, Child]]:
-    """A llama-server of the wheel on a free port, loaded: its URL and its process."""
+def llama_server(model: Path, folder: Path, *, port: int | None = None, **options: int) -> Iterator[tuple[str, Child]]:
+    """A llama-server of the wheel, on a free port unless one is given, loaded: its URL and its process."""
     folder.mkdir(parents=True, exist_ok=True)
     slots = folder / "slots"
     slots.mkdir(mode=0o700, exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     child = Child(
         "llama-server",
         wheel_command(ServerOptions(model=str(model), port=port, slot_dir=str(slots), **options)),
@@ -40,6 +41,22 @@ def llama_server(model: Path, folder: Path, **options: int) -> Iterator[tuple[st
     )
     try:
         await_ready(f"http://127.0.0.1:{port}/health", child)
+        yield f"http://127.0.0.1:{port}", child
+    finally:
+        stop([child])
+
+
+@contextmanager
+def api_server(
+    backend_url: str, folder: Path, *options: str, key: str = "", ready: str = "/ready"
+) -> Iterator[tuple[str, Child]]:
+    """The API as people start it, in front of `backend_url`, once `ready` answers 200: its URL and its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    argv = [sys.executable, "-m", "jev_local", "serve", "--backend-url", backend_url, "--port", str(port), *options]
+    child = Child("API", argv, log=folder / "api.log", environment=os.environ | {"JEV_API_KEY": key})
+    try:
+        await_ready(f"http://127.0.0.1:{port}{ready}", child)
         yield f"http://127.0.0.1:{port}", child
     finally:
         stop([child])
@@ -102,4 +119,23 @@ def smollm2_server(smollm2_model: Path, tmp_path_factory: pytest.TempPathFactory
 def server(request: pytest.FixtureRequest) -> str:
     """Each of the two in turn: what holds for one kind of model has to hold for the other."""
     url: str = request.getfixturevalue(f"{request.param}_server")
+    return url
+
+
+@pytest.fixture(scope="session")
+def tiny_api(tiny_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with api_server(tiny_server, tmp_path_factory.mktemp("tiny-api"), "--max-in-flight", "32") as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def smollm2_api(smollm2_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with api_server(smollm2_server, tmp_path_factory.mktemp("smollm2-api")) as (url, _):
+        yield url
+
+
+@pytest.fixture(params=["tiny", "smollm2"])
+def api(request: pytest.FixtureRequest) -> str:
+    """The API in front of each of the two in turn; any key or none is accepted."""
+    url: str = request.getfixturevalue(f"{request.param}_api")
     return url

@@ -1,0 +1,38 @@
+"""The benchmark commands, as written, on a few rounds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import ROOT
+
+
+def run(*command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_overhead(tiny_server: str, tmp_path: Path) -> None:
+    output = tmp_path / "overhead.json"
+    said = run("tools.benchmark_overhead", "--backend-url", tiny_server, "--rounds", "20", "--output", str(output))
+    print(said)
+    got = json.loads(output.read_text())
+    assert len(got["samples"]) == got["rounds"] == 20
+    assert "/tokenize" in said
+    # The target is 8 ms on a quiet machine; three times that would be another program.
+    assert 0 < got["added_ms"] < 24
+
+
+def test_prompts(tiny_server: str, tmp_path: Path) -> None:
+    output = tmp_path / "prompts.jsonl"
+    said = run("tools.benchmark_prompts", "--backend-url", tiny_server, "--variants", "words", "--output", str(output))
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(lines) == 60
+    assert all(abs(sum(line["forward"]["probabilities"]) - 1) < 1e-6 for line in lines)
+    assert "| words | " in said

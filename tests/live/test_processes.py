@@ -1,0 +1,400 @@
+"""Two real processes: they start with a clear word or not at all, come back when they die, and never stay behind."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 700
+"""About 7,000 tokens: SmolLM2 reads for half a minute and more."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(happens: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        time.sleep(0.05)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def status(url: str) -> int:
+    try:
+        return httpx.get(url, trust_env=False, timeout=5).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def listener_pid(port: int) -> int:
+    """The process that listens on `port`, from the kernel's tables."""
+    inodes = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port:
+            inodes.add(f"socket:[{fields[9]}]")
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(entry) in inodes:
+                return int(entry.parts[2])
+        except OSError:
+            continue
+    raise AssertionError(f"nobody listens on {port}")
+
+
+class Program:
+    """`jev-local ...` in a process group of its own, with all its output in one file."""
+
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+        self.output = folder / "output.txt"
+        inherited = {
+            name: value for name, value in os.environ.items() if name not in ("MODEL", "LLAMA_SERVER", "JEV_API_KEY")
+        }
+        with self.output.open("wb") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jev_local", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**inherited, "JEV_HOME": str(folder / "home"), **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.output.read_text()
+
+    def await_text(self, words: str, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while words not in self.text:
+            assert self.process.poll() is None, self.text
+            assert time.monotonic() < deadline, self.text
+            time.sleep(0.05)
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the terminal sends it to the whole group."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+
+@contextmanager
+def running(folder: Path, *words: str, **environment: str) -> Iterator[Program]:
+    program = Program(folder, *words, **environment)
+    try:
+        yield program
+    finally:
+        program.process.kill()
+        program.process.wait()
+
+
+@pytest.fixture
+def ports() -> tuple[int, int]:
+    """Of the API and of the inference server."""
+    return free_port(), free_port()
+
+
+def up(ports: tuple[int, int], model: Path, *more: str) -> list[str]:
+    return ["up", "--port", str(ports[0]), "--backend-port", str(ports[1]), "--model", str(model), *more]
+
+
+@contextmanager
+def long_prefill(backend: int) -> Iterator[None]:
+    """A request that keeps the inference server busy for as long as it lives."""
+
+    def ask() -> None:
+        url, body = f"http://127.0.0.1:{backend}/completion", {"prompt": LONG_PROMPT, "n_predict": 1}
+        with contextlib.suppress(httpx.TransportError):  # the server is about to go
+            httpx.post(url, json=body, trust_env=False, timeout=120)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+
+    def is_busy() -> bool:
+        slots = httpx.get(f"http://127.0.0.1:{backend}/slots", trust_env=False, timeout=5).json()
+        return any(slot["is_processing"] for slot in slots)
+
+    until(is_busy, "the prefill")
+    yield
+    thread.join()
+
+
+def test_ctrl_c_during_a_prefill_stops_both_in_three_seconds(
+    tmp_path: Path, smollm2_model: Path, ports: tuple[int, int]
+) -> None:
+    with running(tmp_path, *up(ports, smollm2_model, "--no-demo")) as program:
+        program.await_text("Ready: http")
+        with long_prefill(ports[1]):
+            begun = time.monotonic()
+            program.interrupt()
+            assert program.process.wait(10) == 0
+            took = time.monotonic() - begun
+    assert took < 3.0
+    assert not listens(ports[0])
+    assert not listens(ports[1])
+    assert "Traceback" not in program.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_kill_and_a_closed_terminal_stop_both(
+    tmp_path: Path, tiny_model: Path, ports: tuple[int, int], number: signal.Signals
+) -> None:
+    with running(tmp_path, *up(ports, tiny_model, "--no-demo")) as program:
+        program.await_text("Ready: http")
+        program.process.send_signal(number)
+        assert program.process.wait(5) == 0
+    assert not listens(ports[0])
+    assert not listens(ports[1])
+
+
+def test_kill_9_of_the_parent_ends_both_during_a_prefill(
+    tmp_path: Path, smollm2_model: Path, ports: tuple[int, int]
+) -> None:
+    with running(tmp_path, *up(ports, smollm2_model, "--no-demo")) as program:
+        program.await_text("Ready: http")
+        with long_prefill(ports[1]):
+            program.process.kill()
+            until(lambda: not listens(ports[0]) and not listens(ports[1]), "the end of both", 2.0)
+
+
+def test_kill_9_while_the_model_is_loading_leaves_nothing(
+    tmp_path: Path, smollm2_model: Path, ports: tuple[int, int]
+) -> None:
+    with running(tmp_path, *up(ports, smollm2_model)) as program:
+        program.await_text("SLOT_CACHE_DIR")
+        until(lambda: listens(ports[1]), "the start of the inference server")
+        program.process.kill()
+        until(lambda: not listens(ports[1]), "its end", 2.0)
+
+
+def test_a_killed_backend_comes_back_and_the_fourth_time_is_the_last(
+    tmp_path: Path, tiny_model: Path, ports: tuple[int, int]
+) -> None:
+    ready = f"http://127.0.0.1:{ports[0]}/ready"
+    with running(tmp_path, *up(ports, tiny_model, "--no-demo")) as program:
+        program.await_text("Ready: http")
+        for time_round in (1, 2, 3):
+            os.kill(listener_pid(ports[1]), signal.SIGKILL)
+            until(lambda n=time_round: program.text.count("llama-server is back") == n, "the restart")  # type: ignore[misc]
+            until(lambda: status(ready) == 200, "readiness of the API")
+        os.kill(listener_pid(ports[1]), signal.SIGKILL)
+        assert program.process.wait(10) == 1
+    assert program.text.count("ended by SIGKILL; starting it again in") == 3
+    assert "for the 4th time within 60 s; giving up" in program.text
+    assert not listens(ports[0])
+
+
+def test_a_dead_api_ends_everything_with_a_word(tmp_path: Path, tiny_model: Path, ports: tuple[int, int]) -> None:
+    with running(tmp_path, *up(ports, tiny_model, "--no-demo")) as program:
+        program.await_text("Ready: http")
+        os.kill(listener_pid(ports[0]), signal.SIGKILL)
+        assert program.process.wait(5) == 1
+    assert "The API ended by SIGKILL" in program.text
+    assert not listens(ports[1])
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_busy_port_is_one_line(tmp_path: Path, tiny_model: Path, ports: tuple[int, int], which: int) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", ports[which]))
+        other.listen()
+        with running(tmp_path, *up(ports, tiny_model)) as program:
+            assert program.process.wait(10) == 2
+    option = ("--port", "--backend-port")[which]
+    assert program.text == (
+        f"jev-local: port {ports[which]} on 127.0.0.1 is in use: stop what listens there, "
+        f"or choose another with {option}\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["serve", "backend"])
+def test_a_busy_port_is_exit_code_2_for_each_server_alone(tmp_path: Path, tiny_model: Path, command: str) -> None:
+    port = free_port()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with running(tmp_path, command, "--port", str(port), MODEL=str(tiny_model)) as program:
+            assert program.process.wait(20) == 2
+    assert "is in use" in program.text.splitlines()[-1]
+    assert "--port" in program.text.splitlines()[-1]
+    assert "Traceback" not in program.text
+
+
+def test_a_file_that_only_begins_like_a_model_shows_what_the_server_said(
+    tmp_path: Path, ports: tuple[int, int]
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + b"\0" * 2000)
+    with running(tmp_path, *up(ports, broken)) as program:
+        assert program.process.wait(20) == 1
+    assert "llama-server ended with exit code 1 before it was ready" in program.text
+    assert "broken.gguf" in program.text.partition("before it was ready")[2]
+    assert "Traceback" not in program.text
+
+
+def test_a_half_copied_model_shows_what_the_server_said(
+    tmp_path: Path, tiny_model: Path, ports: tuple[int, int]
+) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(tiny_model.read_bytes()[:-100_000])
+    with running(tmp_path, *up(ports, cut)) as program:
+        assert program.process.wait(20) == 1
+    assert "before it was ready" in program.text
+
+
+def test_slots_and_log_are_private_and_hold_no_state_text(
+    tmp_path: Path, tiny_model: Path, ports: tuple[int, int]
+) -> None:
+    with running(tmp_path, *up(ports, tiny_model, "--no-demo"), JEV_API_KEY="s3cret-key") as program:
+        program.await_text("Ready: http")
+        reply = httpx.post(
+            f"http://127.0.0.1:{ports[0]}/v1/systemone",
+            headers={"Authorization": "Bearer s3cret-key"},
+            json={"state": "XYZZYSTATE", "questions": {"q": {"type": "noul", "instructions": "XYZZYQUESTION"}}},
+            trust_env=False,
+            timeout=60,
+        )
+        assert reply.status_code == 200
+        cache = tmp_path / "home" / "cache"
+        log = cache / f"llama-server-{ports[1]}.log"
+        assert stat.S_IMODE((cache / "slots").stat().st_mode) == 0o700
+        assert stat.S_IMODE(log.stat().st_mode) == 0o600
+        assert "listening" in log.read_text()
+        everything = program.text + log.read_text()
+        environment = Path(f"/proc/{listener_pid(ports[1])}/environ").read_bytes()
+    for secret in ("XYZZY", "s3cret-key"):
+        assert secret not in everything
+    assert b"s3cret-key" not in environment
+    assert "key: from JEV_API_KEY" in program.text
+
+
+def test_the_server_started_is_the_one_asked_for(tmp_path: Path, tiny_model: Path) -> None:
+    port = free_port()
+    with running(
+        tmp_path, "backend", "--port", str(port), "--model", str(tiny_model), CTX_SIZE="1024", PARALLEL="3"
+    ) as program:
+        program.await_text(f"Ready: http://127.0.0.1:{port}")
+        props = httpx.get(f"http://127.0.0.1:{port}/props", trust_env=False).json()
+        slots = httpx.get(f"http://127.0.0.1:{port}/slots", trust_env=False).json()
+        saved = httpx.post(
+            f"http://127.0.0.1:{port}/slots/0?action=save", json={"filename": "x"}, trust_env=False, timeout=10
+        )
+        page = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False, headers={"Origin": "http://evil.example"})
+        program.interrupt()
+        assert program.process.wait(5) == 0
+    assert props["total_slots"] == 3
+    assert [slot["n_ctx"] for slot in slots] == [1024] * 3, "one context for all slots"
+    assert saved.status_code == 200
+    assert (tmp_path / "home" / "cache" / "slots" / "x").exists(), "in the folder, not beside it"
+    assert page.status_code == 404, "no web page"
+    assert page.headers["Access-Control-Allow-Origin"] not in ("*", "http://evil.example")
+
+
+def test_backend_dies_with_its_parent(tmp_path: Path, tiny_model: Path) -> None:
+    port = free_port()
+    with running(tmp_path, "backend", "--port", str(port), "--model", str(tiny_model)) as program:
+        program.await_text("Ready: http")
+        program.process.kill()
+        until(lambda: not listens(port), "its end", 2.0)
+
+
+NATIVE = """#!{python}
+# Stands for a native llama-server: its command line, in front of the one in the wheel.
+import sys
+if sys.argv[1:] == ["--list-devices"]:
+    print("Available devices:")
+    sys.exit()
+value = dict(zip(sys.argv[1:], sys.argv[2:]))
+print("native server", *sys.argv[1:], flush=True)
+from jev_local.backend import child
+from jev_local.backend.embedded import ServerOptions
+import json
+options = dict(model=value["--model"], port=int(value["--port"]), slot_dir=value["--slot-save-path"])
+sys.exit(child.main([json.dumps(options)]))
+"""
+
+
+def test_a_native_binary_is_used_and_dies_with_its_parent(
+    tmp_path: Path, tiny_model: Path, ports: tuple[int, int]
+) -> None:
+    binary = tmp_path / "llama server"
+    binary.write_text(NATIVE.format(python=sys.executable))
+    binary.chmod(0o755)
+    with running(tmp_path, *up(ports, tiny_model, "--no-demo"), LLAMA_SERVER=str(binary)) as program:
+        program.await_text("Ready: http")
+        log = (tmp_path / "home" / "cache" / f"llama-server-{ports[1]}.log").read_text()
+        assert re.search(r"native server .*--batch-size 128 --ubatch-size 128", log)
+        assert "a native build is faster" not in program.text
+        program.process.kill()
+        until(lambda: not listens(ports[1]), "its end", 2.0)
+
+
+def checkout(folder: Path) -> Path:
+    """A copy of what a fresh clone of this tree would hold."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+def test_an_empty_machine_gets_answers_from_one_command(
+    tmp_path: Path, tiny_model: Path, ports: tuple[int, int]
+) -> None:
+    """A fresh checkout at a path with spaces, started from elsewhere; again, in seconds; then the other commands."""
+    place = checkout(tmp_path / "fresh check out")
+    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+
+    def command(*words: str, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=400, check=False)
+
+    run = (str(place / "run.sh"), *up(ports, tiny_model)[1:])
+    first = command(*run, "--once")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "Setting up" in first.stderr
+    for question in ("refund", "department", "investigation_readiness"):
+        assert question in first.stdout, "the table"
+    assert (place / ".cache" / "slots").is_dir()
+    assert not listens(ports[0])
+    assert not listens(ports[1])
+
+    begun = time.monotonic()
+    second = command(*run, "--once", "--no-demo")
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert "Setting up" not in second.stderr
+    assert time.monotonic() - begun < 15, "nothing to install, nothing to fetch"
+
+    bare = shutil.which("python3") or sys.executable
+    for words in (("systemone_client.py", "--help"), ("-m", "tools.benchmark_prompts", "--help")):
+        done = command(bare, *words, cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert "usage:" in done.stdout
+    for script in ("run_server.sh", "run_api_server.sh"):
+        assert command(str(place / script), "--help").returncode == 0

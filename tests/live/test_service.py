@@ -1,0 +1,181 @@
+"""The whole service on real servers: clients that leave, servers that die, more requests than places."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from conftest import api_server, await_ready, free_port, llama_server
+
+REFUND = {"refund": {"type": "noul", "instructions": "Is a refund asked for?"}}
+LONG = "The customer called about order and asked. " * 330
+
+
+def ask(url: str, state: str = "Charged twice.", questions: Any = REFUND, **options: Any) -> httpx.Response:
+    body = {"state": state, "questions": questions}
+    return httpx.post(f"{url}/v1/systemone", json=body, trust_env=False, timeout=300, **options)
+
+
+def busy(url: str) -> list[int]:
+    slots = httpx.get(f"{url}/slots", trust_env=False, timeout=30).json()
+    return [slot["id"] for slot in slots if slot["is_processing"]]
+
+
+def test_the_example_is_answered_whole(api: str) -> None:
+    body = resources.files("jev_local.data").joinpath("systemone.json").read_bytes()
+    reply = httpx.post(f"{api}/v1/systemone", content=body, trust_env=False, timeout=300)
+    assert reply.status_code == 200
+    got = reply.json()
+    assert list(got) == ["model", "answers", "usage"]
+    assert list(got["answers"]) == list(json.loads(body)["questions"])
+    headers = reply.headers
+    assert headers["x-jev-local-state-cache"] == "off-short"
+    evaluated = int(headers["x-jev-local-processed-tokens"])
+    prefix = int(headers["x-jev-local-prefix-tokens"])
+    assert got["usage"]["input_tokens"] == int(headers["x-jev-local-cached-tokens"]) + evaluated
+    assert got["usage"]["output_tokens"] == 12
+    # A hybrid model goes back to a checkpoint before the point where the questions part, attention to the very token.
+    reused = got["usage"]["input_tokens"] - evaluated
+    assert reused >= 11 * prefix * (1.0 if "SmolLM2" in got["model"] else 0.5)
+
+
+def test_details_on_request(tiny_api: str) -> None:
+    body = {"state": "s", "questions": REFUND, "x_details": True}
+    answer = httpx.post(f"{tiny_api}/v1/systemone", json=body, trust_env=False, timeout=60).json()["answers"]["refund"]
+    assert 0 < answer["x_candidate_mass"] <= 1
+    assert answer["x_warnings"] == ["low-mass"], "a random model does not want to say A or B"
+
+
+@pytest.mark.parametrize("polling", [False, True], ids=["quiet", "beside a poller"])
+def test_a_client_that_leaves_frees_its_slot(smollm2_server: str, smollm2_api: str, polling: bool) -> None:
+    async def scene() -> float:
+        async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
+            body = {"state": f"{time.time()} {LONG}", "questions": REFUND}
+            task = asyncio.create_task(client.post(f"{smollm2_api}/v1/systemone", json=body))
+            while not await asyncio.to_thread(busy, smollm2_server):
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.5)
+            assert not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        began = time.perf_counter()
+        while await asyncio.to_thread(busy, smollm2_server):
+            await asyncio.sleep(0.3 if polling else 0.05)
+        return time.perf_counter() - began
+
+    took = asyncio.run(scene())
+    print(f"slot free after {took:.2f} s")
+    assert took < 1.5
+    assert ask(smollm2_api).status_code == 200
+
+
+def test_more_than_max_in_flight_get_529(smollm2_server: str, tmp_path: Path) -> None:
+    async def scene(url: str) -> list[httpx.Response]:
+        async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
+            body = {"state": LONG[:4000], "questions": REFUND}
+            return await asyncio.gather(*(client.post(f"{url}/v1/systemone", json=body) for _ in range(5)))
+
+    with api_server(smollm2_server, tmp_path, "--max-in-flight", "2") as (url, _):
+        replies = asyncio.run(scene(url))
+        refused = [reply for reply in replies if reply.status_code == 529]
+        assert sorted(reply.status_code for reply in replies) == [200, 200, 529, 529, 529]
+        assert all(int(reply.headers["retry-after"]) >= 1 and reply.headers["retry-after-ms"] for reply in refused)
+        assert ask(url).status_code == 200
+
+
+def test_answers_of_requests_at_the_same_time_do_not_mix(tiny_api: str) -> None:
+    """Each state has an answer of its own on this model; asked together they have to stay what they were alone."""
+
+    async def scene() -> tuple[list[Any], list[Any]]:
+        async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
+
+            async def one(i: int) -> Any:
+                body = {"state": f"fact number {i * 7919}", "questions": REFUND}
+                reply = await client.post(f"{tiny_api}/v1/systemone", json=body)
+                return reply.json()["answers"]["refund"]["noul"]
+
+            alone = [await one(i) for i in range(24)]
+            return alone, await asyncio.gather(*(one(i) for i in range(24)))
+
+    alone, together = asyncio.run(scene())
+    assert len(set(alone)) == 24
+    assert together == pytest.approx(alone, abs=1e-3)
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(api: str) -> None:
+    reply = ask(api, "word " * 20_000)
+    assert reply.status_code == 400
+    detail = reply.json()["detail"]
+    assert detail["error_type"] == "max_tokens_exceeded"
+    assert "CTX_SIZE" in detail["message"]
+    assert ask(api).status_code == 200
+
+
+def test_ten_megabytes_are_refused_before_they_are_tokenised(smollm2_api: str) -> None:
+    began = time.perf_counter()
+    reply = ask(smollm2_api, "x" * 10_000_000)
+    assert reply.status_code == 400
+    assert time.perf_counter() - began < 3, "tokenising it would take the server many seconds"
+
+
+def test_states_that_together_exceed_the_context_wait_for_each_other(smollm2_server: str, smollm2_api: str) -> None:
+    async def scene() -> list[int]:
+        async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
+
+            async def one(i: int) -> int:
+                body = {"state": f"{i} {LONG}", "questions": REFUND}
+                return (await client.post(f"{smollm2_api}/v1/systemone", json=body)).status_code
+
+            return await asyncio.gather(*(one(i) for i in range(4)))
+
+    assert asyncio.run(scene()) == [200] * 4
+
+
+def test_without_a_backend_503_and_ready_when_it_comes(tiny_model: Path, tmp_path: Path) -> None:
+    """The API may be there first, the server may die in the middle of a request and come back: no restart of ours."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    folder = tmp_path / "llama"
+    with api_server(url, tmp_path, ready="/health") as (api, _):
+        refused = ask(api)
+        assert (refused.status_code, int(refused.headers["retry-after"]) >= 1) == (503, True)
+        assert httpx.get(f"{api}/ready", trust_env=False).status_code == 503
+        with llama_server(tiny_model, folder, port=port, context=16384) as (_, child):
+            await_ready(f"{api}/ready", child)
+            assert ask(api).status_code == 200
+            child.signal(signal.SIGKILL)
+            child.wait(5)
+            assert ask(api).status_code in (502, 503)
+        with llama_server(tiny_model, folder, port=port, context=16384) as (_, child):
+            await_ready(f"{api}/ready", child)
+            assert ask(api).status_code == 200
+
+
+def test_a_server_killed_in_the_middle_of_a_request(smollm2_model: Path, tmp_path: Path) -> None:
+    port = free_port()
+    folder = tmp_path / "llama"
+    with llama_server(smollm2_model, folder, port=port) as (url, child), api_server(url, tmp_path) as (api, _):
+
+        async def scene() -> httpx.Response:
+            async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
+                body = {"state": LONG, "questions": REFUND}
+                task = asyncio.create_task(client.post(f"{api}/v1/systemone", json=body))
+                while not await asyncio.to_thread(busy, url):
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0.3)
+                child.signal(signal.SIGKILL)
+                return await task
+
+        assert asyncio.run(scene()).status_code in (502, 503)
+        child.wait(5)
+        with llama_server(smollm2_model, folder, port=port) as (_, again):
+            await_ready(f"{api}/ready", again)
+            assert ask(api).status_code == 200
