@@ -47,10 +47,14 @@ class Issue:
 
 
 class InvalidBody(CallerError):
-    """The body breaks the contract; `issues` has at least one entry."""
+    """The body breaks the contract; `issues` has at least one entry.
+
+    The message leaves `loc` out: its keys are the caller's text, and each may be as long as the body.
+    """
 
     def __init__(self, *issues: Issue) -> None:
-        super().__init__("; ".join(f"{'.'.join(map(str, i.loc))}: {i.msg}" for i in issues))
+        more = f" (and {len(issues) - 1} more)" if len(issues) > 1 else ""
+        super().__init__(f"{issues[0].msg}{more}")
         self.issues = issues
 
 

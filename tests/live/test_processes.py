@@ -3,119 +3,28 @@
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from programs import free_port, listener_pid, listens, running, status, until, up
 
-ROOT = Path(__file__).resolve().parents[2]
 LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 700
 """About 7,000 tokens: SmolLM2 reads for half a minute and more."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def until(happens: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.05)
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def status(url: str) -> int:
-    try:
-        return httpx.get(url, trust_env=False, timeout=5).status_code
-    except httpx.TransportError:
-        return 0
-
-
-def listener_pid(port: int) -> int:
-    """The process that listens on `port`, from the kernel's tables."""
-    inodes = set()
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[3] == "0A" and int(fields[1].split(":")[1], 16) == port:
-            inodes.add(f"socket:[{fields[9]}]")
-    for entry in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.readlink(entry) in inodes:
-                return int(entry.parts[2])
-        except OSError:
-            continue
-    raise AssertionError(f"nobody listens on {port}")
-
-
-class Program:
-    """`jev-local ...` in a process group of its own, with all its output in one file."""
-
-    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
-        self.output = folder / "output.txt"
-        inherited = {
-            name: value for name, value in os.environ.items() if name not in ("MODEL", "LLAMA_SERVER", "JEV_API_KEY")
-        }
-        with self.output.open("wb") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "jev_local", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env={**inherited, "JEV_HOME": str(folder / "home"), **environment},
-                start_new_session=True,
-            )
-
-    @property
-    def text(self) -> str:
-        return self.output.read_text()
-
-    def await_text(self, words: str, seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while words not in self.text:
-            assert self.process.poll() is None, self.text
-            assert time.monotonic() < deadline, self.text
-            time.sleep(0.05)
-
-    def interrupt(self) -> None:
-        """Ctrl-C: the terminal sends it to the whole group."""
-        os.killpg(self.process.pid, signal.SIGINT)
-
-
-@contextmanager
-def running(folder: Path, *words: str, **environment: str) -> Iterator[Program]:
-    program = Program(folder, *words, **environment)
-    try:
-        yield program
-    finally:
-        program.process.kill()
-        program.process.wait()
 
 
 @pytest.fixture
 def ports() -> tuple[int, int]:
     """Of the API and of the inference server."""
     return free_port(), free_port()
-
-
-def up(ports: tuple[int, int], model: Path, *more: str) -> list[str]:
-    return ["up", "--port", str(ports[0]), "--backend-port", str(ports[1]), "--model", str(model), *more]
 
 
 @contextmanager
@@ -347,54 +256,3 @@ def test_a_native_binary_is_used_and_dies_with_its_parent(
         assert "a native build is faster" not in program.text
         program.process.kill()
         until(lambda: not listens(ports[1]), "its end", 2.0)
-
-
-def checkout(folder: Path) -> Path:
-    """A copy of what a fresh clone of this tree would hold."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
-
-
-def test_an_empty_machine_gets_answers_from_one_command(
-    tmp_path: Path, tiny_model: Path, ports: tuple[int, int]
-) -> None:
-    """A fresh checkout at a path with spaces, started from elsewhere; again, in seconds; then the other commands."""
-    place = checkout(tmp_path / "fresh check out")
-    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
-
-    def command(*words: str, cwd: Path = tmp_path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=400, check=False)
-
-    run = (str(place / "run.sh"), *up(ports, tiny_model)[1:])
-    first = command(*run, "--once")
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "Setting up" in first.stderr
-    for question in ("refund", "department", "investigation_readiness"):
-        assert question in first.stdout, "the table"
-    assert (place / ".cache" / "slots").is_dir()
-    assert not listens(ports[0])
-    assert not listens(ports[1])
-
-    begun = time.monotonic()
-    second = command(*run, "--once", "--no-demo")
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert "Setting up" not in second.stderr
-    assert time.monotonic() - begun < 15, "nothing to install, nothing to fetch"
-
-    bare = shutil.which("python3") or sys.executable
-    for words in (("systemone_client.py", "--help"), ("-m", "tools.benchmark_prompts", "--help")):
-        done = command(bare, *words, cwd=place)
-        assert done.returncode == 0, done.stderr
-        assert "usage:" in done.stdout
-    for script in ("run_server.sh", "run_api_server.sh"):
-        assert command(str(place / script), "--help").returncode == 0

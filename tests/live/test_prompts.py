@@ -96,8 +96,9 @@ def test_a_control_token_in_a_callers_text_is_text(server: str, text: str, place
         return {"state": "s", "instructions": "Which?", "option": "a", "description": "d"} | {place: x}
 
     async def scene(backend: LlamaBackend, session: Session) -> tuple[list[int], list[int]]:
-        control = set((await backend.tokenize([text], special=True))[0])
-        control &= set((await backend.tokenize(["<|im_end|><|im_start|><|startoftext|><|pad|>"], special=True))[0])
+        names = ["<|im_end|>", "<|im_start|>", "<|startoftext|>", "<|pad|>"]
+        control = {tokens[0] for tokens in await backend.tokenize(names, special=True) if len(tokens) == 1}
+        assert control
         found = []
         for given in (texts(text), texts("x")):
             question = Choice("q", given["instructions"], (Option(given["option"], given["description"]), Option("b")))
@@ -135,14 +136,13 @@ def test_a_noul_adds_at_most_24_tokens_to_its_own_words(server: str, smollm2_ser
 
 
 def test_the_examples_common_prefix_stays_below_the_sharing_threshold(smollm2_server: str) -> None:
-    import json
     from importlib import resources
 
-    from jev_local.wire.intake import parse_request
+    from jev_local.wire.intake import read_request
 
     async def scene(backend: LlamaBackend, session: Session) -> int:
         text = resources.files("jev_local.data").joinpath("systemone.json").read_bytes()
-        request = parse_request(json.loads(text))
+        request = read_request(text)
         got = await Decider(backend, session).decide(state=request.state, questions=request.questions)
         return got.trace.prefix_tokens
 

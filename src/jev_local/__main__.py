@@ -1,0 +1,124 @@
+"""`jev-local`: start what answers. (`systemone` asks it.)"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jev_local.launch.arguments import add_api_options, api_settings, parser
+from jev_local.launch.errors import CannotStart
+from jev_local.settings import DEFAULT_KEY, ApiSettings
+
+if TYPE_CHECKING:
+    from jev_local.launch.inference import InferenceServer
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `jev-local` with `argv` (default: the command line) and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    own, for_api = _split(arguments)
+    command_line = parser()
+    parsed = command_line.parse_args(own)
+    if for_api and parsed.command != "up":
+        command_line.error("only `up` passes on what follows --")
+    try:
+        if parsed.command == "up":
+            return _up(parsed, for_api)
+        if parsed.command == "backend":
+            return _backend(parsed)
+        return _serve(parsed)
+    except CannotStart as reason:
+        print(f"jev-local: {reason.message}", file=sys.stderr)
+        return reason.code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first --, and what follows it."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
+    from jev_local.launch import up  # noqa: PLC0415  # --help stays quick
+
+    words = ["--backend-url", f"http://127.0.0.1:{parsed.backend_port}", "--port", str(parsed.port), *for_api]
+    api = argparse.ArgumentParser(prog="jev-local up --", epilog="These go to the API: see jev-local serve --help.")
+    add_api_options(api)
+    wishes = up.Wishes(
+        api=api_settings(api.parse_args(words), os.environ),
+        api_arguments=tuple(words),
+        once=parsed.once,
+        demo=parsed.demo,
+    )
+    if wishes.api.port == parsed.backend_port:
+        raise CannotStart(f"the API and the inference server cannot both have port {wishes.api.port}", code=2)
+    return up.run(_plan(parsed, parsed.backend_port, "--backend-port", to_terminal=False), wishes, demo=_demo)
+
+
+def _demo(url: str) -> int:
+    from jev_local.cli import main as ask  # noqa: PLC0415
+    from jev_local.launch.up import DEMO_SECONDS  # noqa: PLC0415
+
+    return ask(["ask", "--url", url, "--timeout", str(DEMO_SECONDS)])
+
+
+def _backend(parsed: argparse.Namespace) -> int:
+    from jev_local.launch import foreground  # noqa: PLC0415
+
+    return foreground.run(_plan(parsed, parsed.port, "--port", to_terminal=True))
+
+
+def _plan(parsed: argparse.Namespace, port: int, port_option: str, *, to_terminal: bool) -> InferenceServer:
+    from jev_local.launch.home import home  # noqa: PLC0415
+    from jev_local.launch.inference import InferenceServer  # noqa: PLC0415
+
+    return InferenceServer.plan(
+        os.environ,
+        home(),
+        wish=parsed.model,
+        mmproj=parsed.mmproj,
+        port=port,
+        port_option=port_option,
+        to_terminal=to_terminal,
+    )
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    from jev_local import serve  # noqa: PLC0415
+
+    settings = api_settings(parsed, os.environ)
+    print(in_force(settings, os.environ), flush=True)
+    try:
+        return serve.run(settings)
+    except KeyboardInterrupt:  # uvicorn ends well and then raises the signal once more
+        return 0
+
+
+def in_force(settings: ApiSettings, environment: Mapping[str, str]) -> str:
+    """The API's settings as they are, the key only by where it is from."""
+    if not settings.key:
+        key = "none, anybody who can reach the port may ask"
+    elif settings.key == DEFAULT_KEY and "JEV_API_KEY" not in environment:
+        key = f"default {DEFAULT_KEY}"
+    else:
+        key = "from JEV_API_KEY"
+    return "\n".join(
+        (
+            f"API http://{settings.host}:{settings.port}",
+            f"  key: {key}",
+            f"  --backend-url      {settings.backend_url}",
+            f"  --workers          {settings.workers}",
+            f"  --max-in-flight    {settings.max_in_flight}",
+            f"  --backend-timeout  {settings.backend_timeout:g}",
+            f"  --details          {'on' if settings.details else 'off'}",
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

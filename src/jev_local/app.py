@@ -1,0 +1,78 @@
+"""`create_app`: the routes, what stands around them, and the engine's life. No logic is written here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from jev_local import __version__
+from jev_local.engine.decision import Engine
+from jev_local.errors import JevError
+from jev_local.settings import ApiSettings
+from jev_local.web.docs import docs_page
+from jev_local.web.frame import Frame
+from jev_local.web.gate import KeyGate
+from jev_local.web.openapi import document
+from jev_local.web.responses import json_response, on_jev_error
+from jev_local.web.status import models, readiness
+from jev_local.web.systemone import SystemOne
+from jev_local.wire.bodies import BodyLimits
+
+
+def create_app(*, engine: Engine, settings: ApiSettings, limits: BodyLimits | None = None) -> FastAPI:
+    """The service in front of `engine`, which is started and stopped with it.
+
+    `limits` is there for tests; the contract's own are the default.
+    """
+    started = datetime.now(UTC)
+    openapi = document(__version__)
+    docs = docs_page(openapi)
+    systemone = SystemOne(engine=engine, settings=settings, limits=limits or BodyLimits())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await engine.start()
+        try:
+            yield
+        finally:
+            await engine.stop()
+
+    # FastAPI's own pages load their scripts from a CDN, and its redirects would take the host from the request.
+    app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    # The one added last stands outermost.
+    app.add_middleware(KeyGate, key=settings.key)
+    app.add_middleware(Frame)
+    app.add_exception_handler(JevError, on_jev_error)
+
+    @app.post("/v1/systemone")
+    async def ask(request: Request) -> Response:
+        return await systemone.answer(request)
+
+    @app.get("/v1/models")
+    async def list_models() -> Response:
+        return json_response(models(engine.status(), started))
+
+    @app.get("/health")
+    async def health() -> Response:
+        return json_response({"status": "ok"})
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        status, body, headers = readiness(engine.status())
+        return json_response(body, status=status, headers=headers)
+
+    @app.get("/openapi.json")
+    async def openapi_json() -> Response:
+        return json_response(openapi)
+
+    @app.get("/docs")
+    async def docs_html() -> Response:
+        return docs()
+
+    app.openapi_schema = openapi
+    return app

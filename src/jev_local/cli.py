@@ -1,0 +1,238 @@
+"""`systemone`: ask a System One server from a shell. Arguments in, text and an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Mapping
+
+from jev_local import __version__, inputs
+from jev_local.client import (
+    DEFAULT_TIMEOUT,
+    BadReply,
+    Client,
+    ClientError,
+    Refused,
+    TimedOut,
+    Unreachable,
+    UnusableServer,
+)
+from jev_local.output_file import OutputFile, UnusableFile
+from jev_local.reply import Reply
+from jev_local.safe_text import clean, to_json
+from jev_local.settings import DEFAULT_API_URL, api_key
+from jev_local.terminal import headers_text, table, waiting
+
+ANSWERED, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
+INTERRUPTED = 130  # what shells say of a program that SIGINT ended
+
+MOST_REASONS = 20
+
+EXIT_CODES = """\
+exit codes:
+  0 answered   1 the server said no   2 bad usage   3 unreachable or too slow
+"""
+
+DESCRIPTION = """\
+Ask typed questions about one state and get probabilities back.
+
+A request holds a state (text, or JSON) and questions of three types: noul (yes or no),
+choice (one of up to 255 options) and score (a place on up to 10 levels).
+"""
+
+EXAMPLES = """\
+examples:
+  systemone                                    the packaged example, 12 questions
+  systemone --state 'Please close my account.' the same questions about another text
+  systemone --state @mail.txt                  ... about the text in a file
+  systemone ask --input request.json           a request of your own
+  jq . request.json | systemone --input -      ... from a pipe
+  systemone --format json --output reply.json  the official JSON, printed and kept
+  systemone ask --help                         every option
+"""
+
+ASK_EXAMPLES = """\
+what --state takes:
+  TEXT     a text as it is; @@TEXT for one that begins with an @
+  @FILE    a file (@- for standard input): a JSON object or array as it stands, anything else as text
+
+a request of your own, smallest size:
+  {"state": "I was charged twice.",
+   "questions": {"refund": {"type": "noul", "instructions": "Is money owed to the customer?"}}}
+
+examples:
+  systemone ask --input request.json --state @ticket.json
+  systemone ask --diagnostics                  how the server came to its answers
+  systemone ask --url http://10.0.0.5:8080 --key "$KEY" --timeout 600
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run `systemone` with `argv` (default: the command line) and return its exit code."""
+    try:
+        try:
+            code = _run(sys.argv[1:] if argv is None else argv)
+            sys.stdout.flush()
+        except SystemExit as stop:  # argparse has printed help or a complaint
+            sys.stdout.flush()
+            return stop.code if isinstance(stop.code, int) else USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # `systemone | head`: the reader has what it wanted.
+        _abandon_stdout()
+        return ANSWERED
+    except OSError as error:
+        # Everything else that touches a file has its own handler, so this is standard output: a full disk, say.
+        _abandon_stdout()
+        _say(f"cannot write the answers: {error.strerror or error}")
+        return USAGE
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    # `ask` is what nearly everyone wants, so options alone mean it. The first word, where there is one, is a command.
+    if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help", "--version")):
+        argv = ["ask", *argv]
+    return _ask(_parser().parse_args(argv))
+
+
+def _ask(arguments: argparse.Namespace) -> int:
+    key = api_key(os.environ) if arguments.key is None else arguments.key
+    try:
+        request = _request(arguments)
+        # Whether the file can be written is found out before the server works for minutes, not after.
+        output = None if arguments.output is None else OutputFile(arguments.output)
+        client = Client(arguments.url, key=key, timeout=arguments.timeout)
+    except (inputs.InputError, UnusableFile, UnusableServer) as error:
+        _say(str(error))
+        return USAGE
+    try:
+        with client, waiting(f"Waiting for {client.url}", sys.stderr):
+            reply = client.ask(request.body)
+    except ClientError as error:
+        return _complain(error, with_headers=arguments.diagnostics)
+    return _show(request, reply, arguments, output)
+
+
+def _request(arguments: argparse.Namespace) -> inputs.Request:
+    if arguments.input == inputs.STDIN and arguments.state == f"@{inputs.STDIN}":
+        raise inputs.InputError("--input - and --state @- cannot both read standard input")
+    request = inputs.read(arguments.input)
+    return request if arguments.state is None else inputs.with_state(request, inputs.state(arguments.state))
+
+
+def _show(request: inputs.Request, reply: Reply, arguments: argparse.Namespace, output: OutputFile | None) -> int:
+    code = ANSWERED
+    if output is not None:
+        try:
+            output.write(to_json(reply.document))
+        except OSError as error:
+            # The answers cost time; they are still shown.
+            _say(f"cannot write {output.path}: {error.strerror or error}")
+            code = USAGE
+    if arguments.format == "json":
+        sys.stdout.write(to_json(reply.document, sys.stdout.encoding))
+        if arguments.diagnostics:
+            sys.stderr.write(headers_text(reply.headers))
+    else:
+        sys.stdout.write(table(request.document, reply, sys.stdout, with_diagnostics=arguments.diagnostics))
+    return code
+
+
+def _complain(error: ClientError, *, with_headers: bool) -> int:
+    match error:
+        case Refused():
+            _refusal(error)
+            if with_headers:
+                sys.stderr.write(headers_text(error.headers))
+            return REFUSED
+        case BadReply():
+            _say(error.message, "Is another program listening there? Name the server with --url.")
+            return REFUSED
+        case TimedOut():
+            _say(error.message, "Is it running (./run.sh), or elsewhere (--url)? A slow model may need more --timeout.")
+        case Unreachable():
+            _say(error.message, "Start the server with ./run.sh, or name another one with --url.")
+        case _:
+            _say(error.message)
+    return UNREACHABLE
+
+
+def _refusal(error: Refused) -> None:
+    hints: Mapping[int, str] = {
+        401: "Set the server's key with --key or JEV_API_KEY.",
+        403: "Set the server's key with --key or JEV_API_KEY.",
+        404: "--url is the server's root, without /v1.",
+    }
+    reasons = list(error.reasons[:MOST_REASONS])
+    if len(error.reasons) > MOST_REASONS:
+        reasons.append(f"... and {len(error.reasons) - MOST_REASONS} more")
+    if error.status in hints:
+        reasons.append(hints[error.status])
+    if wait := error.headers.get("retry-after"):
+        reasons.append(f"Worth another try after {wait} s." if wait.isdecimal() else f"Worth another try after {wait}.")
+    _say(f"the server said no ({error.status}):", *reasons)
+
+
+def _say(message: str, *more: str) -> None:
+    print("\n  ".join(map(clean, (f"systemone: {message}", *more))), file=sys.stderr)
+
+
+def _abandon_stdout() -> None:
+    # The interpreter flushes standard output once more when it ends, and would complain about the pipe then.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"has to be more than 0 seconds, got {text}")
+    return value
+
+
+_seconds.__name__ = "number of seconds"  # argparse names the type in its complaint
+
+
+def _parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="systemone",
+        usage="systemone [ask] [options]",
+        description=DESCRIPTION,
+        epilog=EXAMPLES + "\n" + EXIT_CODES,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"jev-local {__version__}")
+    commands = parser.add_subparsers(
+        prog="systemone", title="commands", dest="command", metavar="COMMAND", required=True
+    )
+    ask = commands.add_parser(
+        "ask",
+        help="answer the questions of a request (the default)",
+        description=DESCRIPTION,
+        epilog=ASK_EXAMPLES + "\n" + EXIT_CODES,
+        formatter_class=raw,
+        allow_abbrev=False,
+    )
+    add = ask.add_argument
+    add("--url", default=DEFAULT_API_URL, help="root of the server (default: %(default)s)")
+    add("--input", metavar="FILE|-", help="the request, sent as it is (default: the packaged example)")
+    add("--state", metavar="TEXT|@FILE", help="ask about this instead of the input's state; see below")
+    add("--format", choices=("table", "json"), default="table", help="what to print (default: %(default)s)")
+    add("--output", metavar="FILE", help="also write the official JSON to FILE, whole or not at all")
+    add("--key", help="API key (default: JEV_API_KEY, else local-dev; an empty one is not sent)")
+    add(
+        "--timeout",
+        type=_seconds,
+        default=DEFAULT_TIMEOUT,
+        metavar="SECONDS",
+        help="longest wait for the answers (default: %(default)g)",
+    )
+    add("--diagnostics", action="store_true", help="show the X-Jev-Local-* headers (with json: on standard error)")
+    return parser

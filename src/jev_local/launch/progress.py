@@ -1,0 +1,96 @@
+"""Anything over a second shows that it moves: on a terminal in place, in a pipe as a plain line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+QUIET = 1.0  # seconds before the first line in a pipe
+INTERVAL = 10.0  # seconds between lines in a pipe
+
+
+def say(text: str) -> None:
+    """A fact for the person at the terminal, at once, also into a pipe."""
+    print(text, flush=True)
+
+
+def bytes_in(folder: Path) -> int:
+    """Bytes of all files in it, for watching a program that says nothing about its progress."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:  # renamed between the two looks
+            continue
+    return total
+
+
+class Waiting(AbstractContextManager["Waiting"]):
+    """Progress of something whose length is not known. Call `tick` while it lasts."""
+
+    def __init__(self, what: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._clock = what, clock
+        self._started = clock()
+        self._next = self._started + QUIET
+        self._status = Console(stderr=True).status(what) if sys.stderr.isatty() else None
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def tick(self) -> None:
+        now = self._clock()
+        if self._status is not None:
+            self._status.update(f"{self._what} ({now - self._started:.0f} s)")
+        elif now >= self._next:
+            print(f"{self._what} ({now - self._started:.0f} s)", file=sys.stderr, flush=True)
+            self._next = now + INTERVAL
+
+
+class Meter(AbstractContextManager["Meter"]):
+    """Progress in bytes of a known total."""
+
+    def __init__(self, what: str, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._total, self._clock = what, total, clock
+        self._next = clock() + QUIET
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task(what, total=total)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def at(self, done: int) -> None:
+        """`done` bytes of the total are there."""
+        self._progress.update(self._task, completed=min(done, self._total))
+        now = self._clock()
+        if self._progress.disable and now >= self._next:
+            print(f"{self._what}: {done / 1e6:.0f} of {self._total / 1e6:.0f} MB", file=sys.stderr, flush=True)
+            self._next = now + INTERVAL

@@ -1,0 +1,158 @@
+"""What a System One server answered, checked once and typed.
+
+The check asks for what the official SDK would break on and tolerates what it tolerates: extra fields, missing or
+extra ids, answer types that came after this client. `Reply.document` keeps the official JSON untouched.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from jev_local.wire.headers import DIAGNOSTICS, REQUEST_ID
+
+_LEVEL = re.compile(r"0|[1-9][0-9]{0,5}")  # one spelling for each level, so that no two keys mean the same
+
+
+@dataclass(frozen=True, slots=True)
+class NoulAnswer:
+    """`noul` is the probability of yes."""
+
+    noul: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceAnswer:
+    """`probabilities` by option name, in the order the server sent them."""
+
+    choice: str
+    confidence: float
+    probabilities: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreAnswer:
+    """`score` is the expected level. `probabilities` and `legend` by level, from the lowest; a legend text may
+    be structured."""
+
+    score: float
+    confidence: float
+    probabilities: Mapping[int, float]
+    legend: Mapping[int, object]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherAnswer:
+    """A type this client does not know, as it came."""
+
+    fields: Mapping[str, object]
+
+
+Answer: TypeAlias = NoulAnswer | ChoiceAnswer | ScoreAnswer | OtherAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answered request. Header names are lower case; `seconds` ran from sending to the last byte."""
+
+    document: Mapping[str, object]
+    answers: Mapping[str, Answer]
+    model: str
+    input_tokens: int | None
+    output_tokens: int | None
+    headers: Mapping[str, str]
+    seconds: float
+
+
+def diagnostics(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The headers that tell how an answer came about, also those of this family that came after this client."""
+    known = [*DIAGNOSTICS, REQUEST_ID.title()]
+    others = sorted(name.title() for name in headers if name.startswith("x-jev-local-"))
+    names = dict.fromkeys([*known, *others])  # each once, in this order
+    return tuple((name, headers[name.lower()]) for name in names if name.lower() in headers)
+
+
+def parse(content: bytes, *, headers: Mapping[str, str], seconds: float) -> Reply:
+    """The reply in `content`. Raises ValueError, with a sentence fit for a person, if it breaks the contract."""
+    try:
+        document = json.loads(content, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({headers.get('content-type', 'no content type')})") from error
+    root = _object(document, "the reply")
+    usage = _object(root.get("usage"), "usage")
+    answers = _object(root.get("answers"), "answers")
+    return Reply(
+        document=root,
+        answers={id_: _answer(value, f"answers.{id_}") for id_, value in answers.items()},
+        model=_string(root.get("model"), "model"),
+        input_tokens=_count(usage.get("input_tokens")),
+        output_tokens=_count(usage.get("output_tokens")),
+        headers=headers,
+        seconds=seconds,
+    )
+
+
+def _answer(value: object, at: str) -> Answer:
+    fields = _object(value, at)
+    match _string(fields.get("type"), f"{at}.type"):
+        case "noul":
+            return NoulAnswer(_number(fields.get("noul"), f"{at}.noul"))
+        case "choice":
+            shares = _object(fields.get("probabilities"), f"{at}.probabilities")
+            return ChoiceAnswer(
+                choice=_string(fields.get("choice"), f"{at}.choice"),
+                confidence=_number(fields.get("confidence"), f"{at}.confidence"),
+                probabilities={name: _number(share, f"{at}.probabilities.{name}") for name, share in shares.items()},
+            )
+        case "score":
+            levels = _levels(fields.get("probabilities"), f"{at}.probabilities")
+            return ScoreAnswer(
+                score=_number(fields.get("score"), f"{at}.score"),
+                confidence=_number(fields.get("confidence"), f"{at}.confidence"),
+                probabilities={level: _number(share, f"{at}.probabilities.{level}") for level, share in levels},
+                legend=dict(_levels(fields.get("legend"), f"{at}.legend")),
+            )
+        case _:
+            return OtherAnswer(fields)
+
+
+def _levels(value: object, at: str) -> Iterable[tuple[int, object]]:
+    """Level maps have string keys on the wire and no promised order; levels have both a number and an order."""
+    members = _object(value, at)
+    if not all(_LEVEL.fullmatch(key) for key in members):
+        raise ValueError(f"{at} has a key that is not a level number")
+    return sorted(((int(key), item) for key, item in members.items()), key=lambda level: level[0])
+
+
+def _object(value: object, at: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{at} is not an object")
+    return value
+
+
+def _string(value: object, at: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{at} is not a string")
+    return value
+
+
+def _number(value: object, at: str) -> float:
+    # bool is an int to Python and not a number to the contract. An int past the floats overflows in float().
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:
+        pass
+    raise ValueError(f"{at} is not a number")
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,187 @@
+"""The OpenAPI document. It is written by hand, because bodies are read by hand: FastAPI never sees them.
+
+The schemas come from the models in `wire.schema`, statuses and error types from the contract.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from jev_local.web import examples
+from jev_local.wire import headers
+from jev_local.wire.problems import INTERNAL
+from jev_local.wire.schema import (
+    ErrorReply,
+    InvalidBodyReply,
+    ModelsReply,
+    ReadyReply,
+    SystemOneReply,
+    SystemOneRequest,
+)
+
+Json = dict[str, Any]
+
+_REFUSALS: dict[int, tuple[str, str]] = {
+    400: (
+        "Unknown model, too many tokens for the context, or images, which this server does not read.",
+        "unknown-model",
+    ),
+    401: ("The key is wrong.", "wrong-key"),
+    403: ("No key was sent.", "missing-key"),
+    408: ("The body did not arrive within 30 seconds.", "body-timeout"),
+    413: ("The body is larger than 24 MiB, counted after decompression.", "body-too-large"),
+    415: ("Content-Type is not JSON, or Content-Encoding is not zstd or gzip.", "media-type"),
+    500: ("A fault of this service.", "internal"),
+    502: ("The inference server answered nonsense.", "backend-fault"),
+    503: ("The inference server is not there, or still loads its model.", "backend-loading"),
+    504: ("The inference server took too long.", "backend-timeout"),
+    529: ("Too many requests in flight.", "busy"),
+}
+_RETRIED = (503, 529)
+
+
+def document(version: str) -> Json:
+    """The whole document, for `/openapi.json` and the page that is made from it."""
+    _, schemas = models_json_schema(
+        [
+            (SystemOneRequest, "validation"),
+            *(
+                (model, "serialization")
+                for model in (SystemOneReply, ModelsReply, ReadyReply, ErrorReply, InvalidBodyReply)
+            ),
+        ],
+        ref_template="#/components/schemas/{model}",
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "jev-local",
+            "version": version,
+            "description": "Typed questions about one state, answered with probabilities by a model on this machine. "
+            "The wire format is TypeSafe's System One; the model is not TypeSafe's Jev, and its probabilities are "
+            "its own opinion, not calibrated.",
+        },
+        "paths": {
+            "/v1/systemone": {"post": _ask()},
+            "/v1/models": {"get": _list_models()},
+            "/health": {"get": _health()},
+            "/ready": {"get": _ready()},
+        },
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    }
+
+
+def _ask() -> Json:
+    return {
+        "operationId": "ask",
+        "summary": "Answer questions about one state",
+        "description": "Bodies may be packed with zstd or gzip. Unknown fields are ignored; `images`, `assets` and "
+        "questions of type `box` are refused.",
+        "security": _KEYS,
+        "requestBody": {"required": True, "content": _json("SystemOneRequest", examples.REQUEST)},
+        "responses": {
+            "200": {
+                "description": "One answer for each question.",
+                "headers": _headers() | {name: _header(text) for name, text in _DIAGNOSTICS.items()},
+                "content": _json("SystemOneReply", examples.REPLY),
+            },
+            "422": {
+                "description": "The body is not what it should be. Nothing of it is repeated, except keys in `loc`.",
+                "headers": _headers(),
+                "content": _json("InvalidBodyReply", examples.INVALID_BODY),
+            },
+            **{str(status): _refusal(status) for status in _REFUSALS},
+        },
+    }
+
+
+def _list_models() -> Json:
+    return {
+        "operationId": "listModels",
+        "summary": "The local model, in TypeSafe's and in OpenAI's shape at once",
+        "security": _KEYS,
+        "responses": {
+            "200": {"description": "Models.", "headers": _headers(), "content": _json("ModelsReply", examples.MODELS)},
+            **{str(status): _refusal(status) for status in (401, 403, 500)},
+        },
+    }
+
+
+def _health() -> Json:
+    schema = {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]}
+    return {
+        "operationId": "health",
+        "summary": "The process is alive",
+        "responses": {
+            "200": {
+                "description": "Alive, whatever the inference server does.",
+                "headers": _headers(),
+                "content": {"application/json": {"schema": schema, "example": {"status": "ok"}}},
+            },
+            "500": _refusal(500),
+        },
+    }
+
+
+def _ready() -> Json:
+    content = _json("ReadyReply", examples.READY)
+    return {
+        "operationId": "ready",
+        "summary": "Questions can be answered now",
+        "responses": {
+            "200": {"description": "Ready.", "headers": _headers(), "content": content},
+            "503": {
+                "description": "Starting or unavailable; `reason` says why.",
+                "headers": _headers(retried=True),
+                "content": _json("ReadyReply", examples.NOT_READY),
+            },
+            "500": _refusal(500),
+        },
+    }
+
+
+_KEYS: list[Json] = [{"bearer": []}, {"apiKey": []}]
+
+_DIAGNOSTICS = {
+    headers.STATE_CACHE: "How the shared part of the prompts was handled.",
+    headers.PREFIX_TOKENS: "Tokens that all questions begin with.",
+    headers.CACHED_TOKENS: "Tokens reused, over all questions.",
+    headers.PROCESSED_TOKENS: "Tokens that were really evaluated.",
+    headers.CONFIDENCE: "Whose formulas `confidence` follows.",
+    headers.WARNINGS: "Codes with counts, such as low-mass=3, or none.",
+    headers.TIMING: "Milliseconds by stage.",
+}
+
+
+def _headers(*, retried: bool = False) -> Json:
+    told = {headers.REQUEST_ID: _header("req_ and 32 hexadecimal digits; the log calls the request the same.")}
+    if retried:
+        told["retry-after"] = _header("Seconds to wait.")
+        told["retry-after-ms"] = _header("The same in milliseconds.")
+    return told
+
+
+def _header(text: str) -> Json:
+    return {"description": text, "required": True, "schema": {"type": "string"}}
+
+
+def _refusal(status: int) -> Json:
+    description, name = _REFUSALS[status]
+    example = {"detail": INTERNAL.detail} if status == INTERNAL.status else examples.error(name)
+    return {
+        "description": description,
+        "headers": _headers(retried=status in _RETRIED),
+        "content": _json("ErrorReply", example),
+    }
+
+
+def _json(model: str, example: Json) -> Json:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model}"}, "example": example}}

@@ -1,0 +1,78 @@
+"""`POST /v1/systemone`: body -> questions -> engine -> reply, in one straight line."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from jev_local.engine.decision import Decision, Engine
+from jev_local.settings import ApiSettings
+from jev_local.web.frame import exchange
+from jev_local.web.gate import Admission
+from jev_local.web.presence import ClientGone, while_present
+from jev_local.wire import headers, reply
+from jev_local.wire.bodies import BodyLimits, read_body
+from jev_local.wire.intake import Intake, check_model, read_request
+
+CLIENT_GONE = 499
+"""Nobody receives it; it marks such requests in the access log (a number made common by nginx)."""
+
+_LARGE = 256 * 1024
+
+
+class SystemOne:
+    """The endpoint. One instance serves the whole process, because it counts the requests in flight."""
+
+    def __init__(self, *, engine: Engine, settings: ApiSettings, limits: BodyLimits) -> None:
+        self._engine = engine
+        self._details = settings.details
+        self._limits = limits
+        self._admission = Admission(settings.max_in_flight)
+
+    async def answer(self, request: Request) -> Response:
+        """The reply. Raises CallerError, Busy or BackendError; what they look like is in `wire.problems`."""
+        with self._admission.admit():
+            try:
+                body = await read_body(request.stream(), request.headers, self._limits)
+                intake = await _read(body)
+                check_model(intake.model, self._engine.status().model)
+                decision = await while_present(
+                    request.receive, self._engine.decide(state=intake.state, questions=intake.questions)
+                )
+            except (ClientDisconnect, ClientGone):
+                return Response(status_code=CLIENT_GONE)
+            exchange(request.scope).tokens = decision.trace.cached_tokens, decision.trace.processed_tokens
+            return self._reply(intake, decision)
+
+    def _reply(self, intake: Intake, decision: Decision) -> Response:
+        built = reply.build(
+            model=decision.model,
+            questions=intake.questions,
+            answers=decision.answers,
+            legends=intake.legends,
+            input_tokens=decision.usage.input_tokens,
+            output_tokens=decision.usage.output_tokens,
+            details=intake.details or self._details,
+        )
+        return Response(
+            reply.encode(built), headers=headers.render(_diagnostics(decision)), media_type="application/json"
+        )
+
+
+async def _read(body: bytes) -> Intake:
+    # Megabytes of JSON take long enough to keep other requests waiting; small bodies are not worth a thread.
+    return await asyncio.to_thread(read_request, body) if len(body) > _LARGE else read_request(body)
+
+
+def _diagnostics(decision: Decision) -> headers.Diagnostics:
+    trace = decision.trace
+    return headers.Diagnostics(
+        state_cache=trace.state_cache,
+        prefix_tokens=trace.prefix_tokens,
+        cached_tokens=trace.cached_tokens,
+        processed_tokens=trace.processed_tokens,
+        warnings=headers.count_warnings(code for answer in decision.answers for code in answer.reading.warnings),
+        timings_ms=trace.timings_ms,
+    )

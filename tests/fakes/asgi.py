@@ -1,0 +1,93 @@
+"""Requests to an app without a network: one by one through httpx, or message by message."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from jev_local.app import create_app
+from jev_local.settings import ApiSettings
+from jev_local.wire.bodies import BodyLimits
+
+KEY = "test-key"
+AUTH = {"authorization": f"Bearer {KEY}"}
+ONE_NOUL: dict[str, Any] = {"state": "It rains.", "questions": {"wet": {"type": "noul", "instructions": "Is it wet?"}}}
+
+
+def scene(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs an async test on a loop of its own."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+def app_for(engine: Any, *, key: str = KEY, limits: BodyLimits | None = None, **settings: Any) -> FastAPI:
+    return create_app(engine=engine, settings=ApiSettings(key=key, **settings), limits=limits)
+
+
+@asynccontextmanager
+async def http(app: FastAPI, *, key: str | None = KEY) -> AsyncIterator[httpx.AsyncClient]:
+    headers = {"authorization": f"Bearer {key}"} if key is not None else {}
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://jev.test", headers=headers) as client:
+        yield client
+
+
+class Wire:
+    """One request as the server sees it: tests put messages in and read what the app sent."""
+
+    def __init__(self, app: FastAPI, *, path: str = "/v1/systemone", headers: dict[str, str] | None = None) -> None:
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[dict[str, Any]] = []
+        self.received = 0
+        raw = [(k.lower().encode(), v.encode()) for k, v in {**AUTH, **(headers or {})}.items()]
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": raw,
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+        }
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+
+    def body(self, value: Any = ONE_NOUL) -> None:
+        self.chunk(json.dumps(value).encode(), more=False)
+
+    def chunk(self, data: bytes, *, more: bool = True) -> None:
+        self.incoming.put_nowait({"type": "http.request", "body": data, "more_body": more})
+
+    def disconnect(self) -> None:
+        self.incoming.put_nowait({"type": "http.disconnect"})
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
+
+    async def _receive(self) -> dict[str, Any]:
+        message = await self.incoming.get()
+        self.received += 1
+        return message
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)

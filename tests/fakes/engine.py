@@ -1,0 +1,111 @@
+"""An engine without a model: proper distributions, and a door that tests can hold shut.
+
+Nothing in it sleeps. `events` records what happened in the order in which it happened, and a test waits
+for an entry with `until`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field, replace
+
+from jev_local.core.answers import Reading, answer
+from jev_local.core.questions import Choice, Noul, Question, Score
+from jev_local.engine.decision import Decision, Status, Trace, Usage
+
+READY = Status(
+    status="ready",
+    model="fake-1b",
+    build="b11042",
+    slots=4,
+    context=8192,
+    vision=False,
+    single_labels=255,
+    state_cache={"mode": "off"},
+)
+
+TRACE = Trace(prefix_tokens=12, cached_tokens=34, processed_tokens=56, timings_ms=(("total", 1.5),))
+
+
+@dataclass
+class FakeEngine:
+    """`open` cleared: `decide` waits at the door. `leaving` cleared: a cancelled `decide` takes its time to end.
+    `error`: raised once the door is open.
+    """
+
+    state: Status = READY
+    error: BaseException | None = None
+    warnings: tuple[str, ...] = ()
+    mass: float = 0.75
+    trace: Trace = TRACE
+    calls: list[tuple[str, tuple[Question, ...]]] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.open, self.leaving = asyncio.Event(), asyncio.Event()
+        self.open.set()
+        self.leaving.set()
+        self._changed = asyncio.Condition()
+
+    async def start(self) -> None:
+        await self._note("start")
+
+    async def stop(self) -> None:
+        await self._note("stop")
+
+    def status(self) -> Status:
+        return self.state
+
+    async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
+        number = len(self.calls)
+        self.calls.append((state, questions))
+        await self._note(f"begin {number}")
+        try:
+            await self.open.wait()
+            if self.error is not None:
+                raise self.error
+        except asyncio.CancelledError:
+            await self._note(f"cancelled {number}")
+            await self.leaving.wait()
+            await self._note(f"left {number}")
+            raise
+        await self._note(f"done {number}")
+        return Decision(
+            model=self.state.model or "fake-1b",
+            answers=tuple(answer(question, self._read(state, question)) for question in questions),
+            usage=Usage(input_tokens=len(state) + len(questions), output_tokens=len(questions)),
+            trace=self.trace,
+        )
+
+    async def until(self, event: str, *, seconds: float = 5.0) -> None:
+        """Waits until `event` is in `events`; the limit is there for tests that would hang."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: event in self.events)
+
+    async def _note(self, event: str) -> None:
+        self.events.append(event)
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _read(self, state: str, question: Question) -> Reading:
+        """Depends on the state and the question's words, never on its id or its neighbours; sums to 1."""
+        match question:
+            case Noul():
+                options: tuple[str, ...] = ("yes", "no")
+            case Choice():
+                options = tuple(f"{option.key}:{option.text}" for option in question.options)
+            case Score():
+                options = question.levels
+        words = repr(replace(question, id=""))
+        weights = [math.exp(4 * _hash(state, words, option)) for option in options]
+        total = math.fsum(weights)
+        return Reading(tuple(weight / total for weight in weights), mass=self.mass, warnings=self.warnings)
+
+
+def _hash(*parts: str) -> float:
+    """0 to 1, the same on every run."""
+    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
+    return int.from_bytes(digest[:7]) / 2**56

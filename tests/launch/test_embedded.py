@@ -1,0 +1,109 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from jev_local.backend.embedded import ServerOptions, has_gpu, native_command, server_environment, wheel_command
+
+
+def options(**environment: str) -> ServerOptions:
+    return ServerOptions.from_environment(
+        environment, model=Path("/m/x.gguf"), mmproj=None, port=8097, slot_dir=Path("/c/slots")
+    )
+
+
+def test_defaults() -> None:
+    chosen = options()
+    assert (chosen.host, chosen.context, chosen.parallel) == ("127.0.0.1", 8192, 4)
+    assert (chosen.batch, chosen.threads, chosen.gpu_layers, chosen.gpu_device) == (None, None, None, None)
+
+
+def test_the_environment_is_heard_and_empty_means_default() -> None:
+    sizes = {"CTX_SIZE": "16384", "PARALLEL": "2", "BATCH_SIZE": "256", "THREADS": "3"}
+    chosen = options(**sizes, GPU_LAYERS="all", GPU_DEVICE="CUDA0")
+    assert (chosen.context, chosen.parallel, chosen.batch, chosen.threads) == (16384, 2, 256, 3)
+    assert (chosen.gpu_layers, chosen.gpu_device) == ("all", "CUDA0")
+    assert options(CTX_SIZE="", PARALLEL="", GPU_LAYERS="") == options()
+
+
+@pytest.mark.parametrize("name", ["CTX_SIZE", "PARALLEL", "BATCH_SIZE", "THREADS"])
+@pytest.mark.parametrize("value", ["0", "-1", "8k", "1.5", " "])
+def test_a_bad_number_is_named(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        options(**{name: value})
+
+
+def test_bad_gpu_layers_are_named() -> None:
+    with pytest.raises(ValueError, match="GPU_LAYERS"):
+        options(GPU_LAYERS="some")
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpu", "sizes"),
+    [
+        ({}, False, (128, 128)),
+        ({}, True, None),
+        ({"GPU_LAYERS": "0"}, True, (128, 128)),
+        ({"GPU_DEVICE": "none"}, True, (128, 128)),
+        ({"GPU_LAYERS": "20"}, False, (128, 128)),
+        ({"BATCH_SIZE": "64"}, True, (64, 64)),
+        ({"BATCH_SIZE": "2048"}, False, (2048, 512)),
+    ],
+)
+def test_the_batch_is_small_unless_layers_are_on_a_gpu(
+    environment: dict[str, str], gpu: bool, sizes: tuple[int, int] | None
+) -> None:
+    assert options(**environment).batch_sizes(has_gpu=gpu) == sizes
+
+
+def test_the_native_command_carries_every_option() -> None:
+    chosen = options(THREADS="2", GPU_LAYERS="0", GPU_DEVICE="none")
+    argv = native_command(Path("/bin/llama-server"), chosen, has_gpu=False)
+    line = " ".join(argv)
+    assert argv[0] == "/bin/llama-server"
+    for part in (
+        "--model /m/x.gguf",
+        "--host 127.0.0.1",
+        "--port 8097",
+        "--ctx-size 8192",
+        "--parallel 4",
+        "--kv-unified",
+        "--slot-save-path /c/slots",
+        "--cache-ram 0 --no-cache-idle-slots",
+        "--cors-origins http://127.0.0.1",
+        "--batch-size 128 --ubatch-size 128",
+        "--threads 2",
+        "--gpu-layers 0",
+        "--device none",
+    ):
+        assert part in line
+    assert "--mmproj" not in line
+    assert "--batch-size" not in native_command(Path("x"), options(), has_gpu=True)
+
+
+def test_the_wheel_gets_the_same_options() -> None:
+    chosen = options(THREADS="2")
+    assert ServerOptions(**json.loads(wheel_command(chosen)[-1])) == chosen
+
+
+def test_no_key_reaches_the_server() -> None:
+    assert server_environment({"JEV_API_KEY": "k", "LLAMA_API_KEY": "k", "PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize(
+    ("listing", "found"),
+    [
+        ("Available devices:\n  CUDA0: NVIDIA H200 (143771 MiB, 143000 MiB free)\n", True),
+        ("Available devices:\n", False),
+        ("error: unknown argument: --list-devices\n", False),
+    ],
+)
+def test_a_binary_is_asked_for_its_devices(tmp_path: Path, listing: str, found: bool) -> None:
+    binary = tmp_path / "llama-server"
+    binary.write_text(f"#!/bin/sh\ncat <<'END'\n{listing}END\n")
+    binary.chmod(0o755)
+    assert has_gpu(binary) is found
+
+
+def test_a_binary_that_cannot_be_asked_has_no_gpu(tmp_path: Path) -> None:
+    assert not has_gpu(tmp_path / "absent")

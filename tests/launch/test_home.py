@@ -1,0 +1,63 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from jev_local.launch import home as module
+from jev_local.launch.errors import CannotStart
+from jev_local.launch.home import Home, home
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_checkout_keeps_everything_in_itself() -> None:
+    root = Path(__file__).resolve().parents[2]
+    assert home({}) == Home(cache=root / ".cache", models=root / "models")
+
+
+def test_an_installed_package_uses_a_folder_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site = tmp_path / "lib" / "python3.11" / "site-packages" / "jev_local"
+    monkeypatch.setattr(module.jev_local, "__file__", str(site / "__init__.py"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    root = tmp_path / ".cache" / "jev-local"
+    assert home({}) == Home(cache=root / "cache", models=root / "models")
+
+
+def test_jev_home_wins_and_the_cache_is_private(tmp_path: Path) -> None:
+    place = home({"JEV_HOME": str(tmp_path / "here")})
+    place.make()
+    assert mode(place.cache) == 0o700
+    assert mode(place.slot_dir({})) == 0o700
+    assert place.slot_dir({}).parent == place.cache
+    assert place.models == tmp_path / "here" / "models"
+
+
+def test_a_folder_that_cannot_be_made_names_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotStart, match="JEV_HOME"):
+        home({"JEV_HOME": str(tmp_path / "file")}).make()
+
+
+def test_an_own_slot_folder_is_made_private_but_one_in_use_by_others_is_refused(tmp_path: Path) -> None:
+    place = home({"JEV_HOME": str(tmp_path)})
+    fresh = tmp_path / "fresh"
+    assert place.slot_dir({"SLOT_CACHE_DIR": str(fresh)}) == fresh
+    assert mode(fresh) == 0o700
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    place.slot_dir({"SLOT_CACHE_DIR": str(shared)})
+    assert mode(shared) == 0o700, "empty: nobody can miss it"
+    shared.chmod(0o777)
+    (shared / "theirs").touch()
+    with pytest.raises(CannotStart, match="chmod 700"):
+        place.slot_dir({"SLOT_CACHE_DIR": str(shared)})
+    assert mode(shared) == 0o777, "left as it was"
+
+
+def test_each_backend_port_has_its_log(tmp_path: Path) -> None:
+    place = home({"JEV_HOME": str(tmp_path)})
+    assert place.log(8097).name == "llama-server.log"
+    assert place.log(9000) != place.log(9001)

@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import pytest
+
+from jev_local.launch.errors import CannotStart
+from jev_local.launch.models import CATALOGUE, HubSource, Model, WheelPart, WheelSource, choose, require_gguf
+
+
+def test_the_catalogue_is_consistent() -> None:
+    for name, model in CATALOGUE.items():
+        assert model.name == name
+        assert model.file.endswith(".gguf")
+        assert len(bytes.fromhex(model.sha256)) == 32
+        assert model.sources
+        for source in model.sources:
+            if isinstance(source, HubSource):
+                assert len(bytes.fromhex(source.revision)) == 20, "a branch can move, a commit cannot"
+            else:
+                assert all("==" in part.requirement for part in source.parts)
+
+
+def test_starter_is_the_one_the_documentation_names() -> None:
+    starter = CATALOGUE["starter"]
+    assert starter.size == 1_117_320_768
+    (wheels,) = (source for source in starter.sources if isinstance(source, WheelSource))
+    assert [part.member[-10:] for part in wheels.parts] == [f"part{n:02}.bin" for n in range(1, 23)]
+    assert "toy" in CATALOGUE["smollm2"].notice
+
+
+def test_parts_have_to_add_up() -> None:
+    with pytest.raises(ValueError, match="add up"):
+        Model("m", "m.gguf", 3, "00" * 32, "MIT", (WheelSource((WheelPart("p==1", "x", 2),)),))
+
+
+@pytest.mark.parametrize("wish", ["./x", "x.gguf", "/a/b", "models/starter"])
+def test_a_slash_or_the_suffix_makes_a_path(wish: str) -> None:
+    assert choose(wish) == Path(wish).absolute()
+
+
+def test_a_tilde_is_the_home_folder() -> None:
+    assert choose("~/x.gguf") == Path.home() / "x.gguf"
+
+
+def test_an_unknown_name_lists_the_names() -> None:
+    with pytest.raises(CannotStart, match=r"'gpt'.*starter, smollm2.*path") as caught:
+        choose("gpt")
+    assert caught.value.code == 2
+
+
+def test_a_model_file_is_looked_at_before_the_server_is(tmp_path: Path) -> None:
+    wrong = tmp_path / "page.gguf"
+    wrong.write_text("<html>404</html>")
+    with pytest.raises(CannotStart, match="not a GGUF"):
+        require_gguf(wrong, "model")
+    with pytest.raises(CannotStart, match=r"cannot read the model .*No such file"):
+        require_gguf(tmp_path / "absent.gguf", "model")
+    with pytest.raises(CannotStart, match="directory"):
+        require_gguf(tmp_path, "model")
+    right = tmp_path / "right.gguf"
+    right.write_bytes(b"GGUF\3\0\0\0")
+    assert require_gguf(right, "model") == right

@@ -1,0 +1,170 @@
+"""Programs that other people wrote for this API, against the app over a real socket and a fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typesafe_sdk as sdk
+from systemone import Choice, Client, Noul, Score, SystemOneError
+
+from fakes.asgi import KEY, app_for
+from fakes.engine import FakeEngine
+from fakes.served import served
+from jev_local import errors
+
+JEVCOMPAT = [sys.executable, "-c", "import sys; from jevcompat.cli import main; sys.exit(main())", "test"]
+
+LONG = "二重に請求されました。" * 500
+NOUL: dict[str, Any] = {"type": "noul", "instructions": "Refund?"}
+QUESTIONS: dict[str, Any] = {
+    "refund": {**NOUL, "criteria": {"true": LONG}},
+    "team": {"type": "choice", "criteria": {"billing": None, "tech": {"when": "it is broken"}}},
+    "anger": {"type": "score", "criteria": ["calm", {"level": "furious"}]},
+}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served(lambda: app_for(FakeEngine())) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("key", "should"), [("", 13), (KEY, 15)], ids=["open", "with a key"])
+def test_jevcompat(tmp_path: Path, key: str, should: int) -> None:
+    report = tmp_path / "report.json"
+    with served(lambda: app_for(FakeEngine(), key=key)) as open_or_not:
+        run = subprocess.run(
+            [*JEVCOMPAT, open_or_not, "--json", str(report), *(["--key", key] if key else [])],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={name: value for name, value in os.environ.items() if not name.startswith("TYPESAFE_")},
+        )
+    assert run.returncode == 0, run.stdout + run.stderr
+    summary = json.loads(report.read_text())["summary"]
+    assert (summary["MUST"]["passed"], summary["MUST"]["failed"]) == (32, 0)
+    assert (summary["SHOULD"]["passed"], summary["SHOULD"]["failed"]) == (should, 0)
+
+
+def options(url: str) -> dict[str, Any]:
+    return {"base_url": url, "api_key": KEY, "timeout": 30, "retry": sdk.RetryPolicy(max_retries=0)}
+
+
+def check_answered(response: sdk.SystemOneResponse) -> None:
+    assert response.model == "fake-1b"
+    assert set(response.answers) == set(QUESTIONS)
+    assert 0 <= response.nouls["refund"].noul <= 1
+    assert sum(response.choices["team"].probabilities.values()) == pytest.approx(1, abs=1e-12)
+    assert response.scores["anger"].legend == {0: "calm", 1: {"level": "furious"}}
+    assert response.usage.output_tokens == 3
+    assert response.request_id is not None
+    assert response.request_id.startswith("req_")
+
+
+@pytest.mark.parametrize("compression", ["zstd", False])
+def test_the_official_sdk(url: str, compression: Any) -> None:
+    with sdk.TypeSafeClient(**options(url), compression=compression) as client:
+        check_answered(client.system_one(state={"text": LONG}, questions=QUESTIONS))
+        assert [model.name for model in client.models.list().models] == ["fake-1b", "jev-latest"]
+
+
+@pytest.mark.parametrize("compression", ["zstd", False])
+def test_the_official_sdk_async(url: str, compression: Any) -> None:
+    async def ask() -> None:
+        async with sdk.AsyncTypeSafeClient(**options(url), compression=compression) as client:
+            check_answered(await client.system_one(state=[LONG], questions=QUESTIONS))
+            assert len((await client.models.list()).models) == 2
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "words"),
+    [
+        ({"model": "gpt-x"}, sdk.TypeSafeBadRequestError, "Unknown model: gpt-x"),
+        ({"questions": {"q": {"type": "boolean"}}}, sdk.TypeSafeUnprocessableEntityError, "noul, choice or score"),
+        ({"questions": {"b": {"type": "box", "instructions": "?"}}}, sdk.TypeSafeBadRequestError, "box"),
+        ({"extra_body": {"images": ["data:image/png;base64,AA=="]}}, sdk.TypeSafeBadRequestError, "images"),
+    ],
+)
+def test_the_sdk_understands_our_refusals(url: str, change: Any, expected: type[Exception], words: str) -> None:
+    asked: dict[str, Any] = {"state": "s", "questions": {"q": NOUL}, **change}
+    with sdk.TypeSafeClient(**options(url)) as client, pytest.raises(expected, match=words) as raised:
+        client.system_one(**asked)
+    assert isinstance(raised.value, sdk.TypeSafeAPIError)
+    assert raised.value.request_id is not None
+
+
+def test_the_sdk_is_told_that_images_in_multipart_are_not_read(url: str) -> None:
+    png = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010806000000")
+    with sdk.TypeSafeClient(**options(url)) as client, pytest.raises(sdk.TypeSafeAPIError, match="Images") as raised:
+        client.system_one(state={"photo": sdk.Image(png)}, questions={"q": NOUL})
+    assert raised.value.status == 415
+
+
+@pytest.mark.parametrize(("key", "expected"), [("other", sdk.TypeSafeAuthenticationError)])
+def test_the_sdk_with_another_key(url: str, key: str, expected: type[Exception]) -> None:
+    with sdk.TypeSafeClient(**{**options(url), "api_key": key}) as client, pytest.raises(expected):
+        client.models.list()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.Busy("Full."), 529),
+        (errors.BackendUnavailable("Nobody listens."), 503),
+        (errors.BackendTimeout("Too slow."), 504),
+        (errors.BackendFault("Nonsense."), 502),
+        (ValueError("unforeseen"), 500),
+    ],
+)
+def test_the_sdk_takes_faults_for_what_they_are(error: Exception, status: int) -> None:
+    with (
+        served(lambda: app_for(FakeEngine(error=error))) as url,
+        sdk.TypeSafeClient(**options(url)) as client,
+        pytest.raises(sdk.TypeSafeInternalServerError) as raised,
+    ):
+        client.system_one(state="s", questions={"q": NOUL})
+    assert raised.value.status == status
+
+
+def test_the_sdk_comes_back_after_as_long_as_it_was_told() -> None:
+    class BusyOnce(FakeEngine):
+        async def decide(self, **asked: Any) -> Any:
+            try:
+                return await super().decide(**asked)
+            finally:
+                self.error = None
+
+    with (
+        served(lambda: app_for(BusyOnce(error=errors.Busy("Full.", retry_after=0.01)))) as url,
+        sdk.TypeSafeClient(**{**options(url), "retry": sdk.RetryPolicy(max_retries=1)}) as client,
+    ):
+        assert client.system_one(state="s", questions={"q": NOUL}).model == "fake-1b"
+
+
+def test_systemone_client_without_a_model_name(url: str) -> None:
+    with Client(url, KEY) as client:
+        response = client.system_one(
+            state=LONG,
+            questions={
+                "plain": Noul("OK?"),
+                "worded": Noul("OK?", "It is fine."),
+                "which": Choice("Which?", {"x": None, "y": "second"}),
+                "how": Score("How?", ["bad", "good"]),
+            },
+        )
+        assert set(response.nouls) == {"plain", "worded"}
+        assert sum(response.choices["which"].probabilities.values()) == pytest.approx(1)
+        assert response.scores["how"].legend == {"0": "bad", "1": "good"}
+    with Client(url, "other") as client, pytest.raises(SystemOneError, match="401"):
+        client.system_one(state="s", questions={"q": Noul("OK?")})
