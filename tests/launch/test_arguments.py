@@ -118,3 +118,15 @@ def test_help_teaches_with_examples(command: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         parser().parse_args([command, "--help"])
     assert f"jev-local {command}" in capsys.readouterr().out.partition("examples:")[2]
+
+
+def test_without_a_server_the_remedy_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JEV_HOME", str(tmp_path))
+    monkeypatch.delenv("LLAMA_SERVER", raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert program.main(["backend", "--port", "41005"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pip install 'jev-local[local]'" in line
+    assert "LLAMA_SERVER" in line

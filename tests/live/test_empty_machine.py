@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from programs import free_port, listens, up
 
 ROOT = Path(__file__).resolve().parents[2]

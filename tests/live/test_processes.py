@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from programs import free_port, listener_pid, listens, running, status, until, up
 
 LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 700
