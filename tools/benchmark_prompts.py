@@ -109,7 +109,9 @@ class Asker:
             return [x.text for x in letters], [x.tokens[0] for x in letters], False
         names = [str(i + 1) for i in range(len(texts))] if kind == "numbers" else texts
         first = [tokens[0] for tokens in await self._backend.tokenize(names, special=False)]
-        if len(set(first)) < len(first):
+        # A token that is only part of a character cannot be read: the server holds its probabilities back.
+        partial = any("\N{REPLACEMENT CHARACTER}" in text for text in await self._backend.detokenize(first))
+        if len(set(first)) < len(first) or partial:
             return [x.text for x in letters], [x.tokens[0] for x in letters], True
         return names, first, False
 
@@ -125,7 +127,8 @@ def _reordered(question: Question, order: list[int]) -> Question:
             return replace(question, when_true=texts[order[0]], when_false=texts[order[1]])
 
 
-async def measure(url: str, variants: list[Variant], rows: list[Row]) -> list[Result]:
+async def measure(url: str, variants: list[Variant], rows: list[Row], output: Path | None) -> list[Result]:
+    """Every variant over every row. Written to `output` as it comes: a long run that is cut short is not lost."""
     backend = LlamaBackend(url, timeout=600)
     results = []
     try:
@@ -135,9 +138,11 @@ async def measure(url: str, variants: list[Variant], rows: list[Row]) -> list[Re
             for row in track(rows, description=f"{session.info.model} {variant.name}"):
                 forward = await asker.ask(row, backwards=False)
                 back = await asker.ask(row, backwards=True)
-                results.append(
-                    Result(variant.name, row.id, row.kind, row.language, row.hard, row.ci, row.gold, forward, back)
-                )
+                result = Result(variant.name, row.id, row.kind, row.language, row.hard, row.ci, row.gold, forward, back)
+                results.append(result)
+                if output is not None:
+                    with output.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
     finally:
         await backend.aclose()
     return results
@@ -182,11 +187,11 @@ def main() -> int:
     wanted = options.variants.split(",")
     if unknown := set(wanted) - set(names):
         parser.error(f"unknown variant {', '.join(sorted(unknown))}; known: {', '.join(names)}")
-    results = asyncio.run(measure(options.backend_url, [v for v in VARIANTS if v.name in wanted], load()))
     if options.output:
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(asdict(result), ensure_ascii=False) + "\n" for result in results)
-        options.output.write_text(text, encoding="utf-8")
+        options.output.write_text("", encoding="utf-8")
+    variants = [variant for variant in VARIANTS if variant.name in wanted]
+    results = asyncio.run(measure(options.backend_url, variants, load(), options.output))
     print(table(results))
     return 0
 

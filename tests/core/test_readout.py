@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jev_local.core.labels import Label
-from jev_local.core.readout import BIAS, NoDistribution, StepReading, combine, read_step, steps
+from jev_local.core.readout import BIAS, NoDistribution, StepReading, combine, read_step, steps, warnings
 
 LOGITS = st.lists(st.floats(-40, 40), min_size=2, max_size=40)
 
@@ -102,3 +102,16 @@ def test_combining_keeps_label_order() -> None:
     got = combine(StepReading((0.25, 0.75), 0.8), [StepReading((1.0,), 0.5), StepReading((0.5, 0.5), 1.0)])
     assert got.probabilities == pytest.approx((1 / 7, 3 / 7, 3 / 7))
     assert got.mass == pytest.approx(0.8 * (0.25 * 0.5 + 0.75))
+
+
+def test_a_model_that_would_rather_think_is_told_from_one_that_says_something_else() -> None:
+    logits = [1.0, 1.0, 5.0, 0.0]
+    reading = read_step(biased(logits, [0, 1], BIAS), [0, 1], bias=BIAS)
+    assert reading.rival == 2
+    assert warnings(reading, thought={2}) == ("low-mass", "wants-to-think")
+    assert warnings(reading, thought={3}) == ("low-mass",)
+
+
+def test_a_rival_weaker_than_the_labels_together_is_none() -> None:
+    reading = read_step(biased([1.0, 1.0, 1.5], [0, 1], BIAS), [0, 1], bias=BIAS)
+    assert (reading.rival, warnings(reading, thought={2})) == (None, ())

@@ -29,6 +29,9 @@ MANY_RUNNERS_UP = 1000
 LOW_MASS = 0.5
 """Below this share the labels were not what the model wanted to say: the answer carries the warning "low-mass"."""
 
+THOUGHT_OPENERS = ("<think>", "<thinking>", "<thought>", "[THINK]", "<|channel|>", "<seed:think>")
+"""What models that reason in the open begin with, where their template's own switch did not keep them from it."""
+
 
 class NoDistribution(ValueError):
     """What came back is not a probability distribution over tokens."""
@@ -37,11 +40,14 @@ class NoDistribution(ValueError):
 @dataclass(frozen=True, slots=True)
 class StepReading:
     """probabilities: per asked token, in order, summing to 1. mass: their share of the model's own probability.
-    missing: asked tokens that were not in the list (their probability is given as 0)."""
+    missing: asked tokens that were not in the list (their probability is given as 0).
+    rival: the most probable token that was not asked for, where there is one that is more probable than all of the
+    asked ones together."""
 
     probabilities: tuple[float, ...]
     mass: float
     missing: tuple[int, ...] = ()
+    rival: int | None = None
 
 
 def read_step(
@@ -63,12 +69,14 @@ def read_step(
         raise NoDistribution("none of the labels is among the probabilities that the backend returned")
     asked, raised = set(tokens), set(tokens if biased is None else biased)
     lowered = math.exp(-bias)
-    others = math.fsum(p * (lowered if token in raised else 1.0) for token, p in top.items() if token not in asked)
-    own = total * lowered
+    rest = {token: p * (lowered if token in raised else 1.0) for token, p in top.items() if token not in asked}
+    others, own = math.fsum(rest.values()), total * lowered
+    strongest = max(rest, key=rest.__getitem__, default=None)
     return StepReading(
         probabilities=tuple(p / total for p in lifted),
         mass=own / (own + others),
         missing=tuple(token for token in tokens if token not in top),
+        rival=strongest if strongest is not None and rest[strongest] > own else None,
     )
 
 
@@ -106,4 +114,15 @@ def combine(first: StepReading, second: Sequence[StepReading]) -> StepReading:
         p * group.mass * q for p, group in zip(first.probabilities, second, strict=True) for q in group.probabilities
     ]
     total = math.fsum(joint)
-    return StepReading(tuple(p / total for p in joint), first.mass * total)
+    return StepReading(tuple(p / total for p in joint), first.mass * total, rival=first.rival)
+
+
+def warnings(reading: StepReading, *, thought: Collection[int]) -> tuple[str, ...]:
+    """Codes for an answer. `thought` has the tokens that open a chain of thought: a model that would rather begin
+    one gives its labels probabilities that it has not thought about."""
+    codes = []
+    if reading.mass < LOW_MASS:
+        codes.append("low-mass")
+    if reading.rival in thought:
+        codes.append("wants-to-think")
+    return tuple(codes)

@@ -14,7 +14,6 @@ from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Question, width
 from jev_local.core.readout import (
     BIAS,
-    LOW_MASS,
     MANY_RUNNERS_UP,
     RUNNERS_UP,
     STRONGER_BIAS,
@@ -23,6 +22,7 @@ from jev_local.core.readout import (
     combine,
     read_step,
     steps,
+    warnings,
 )
 from jev_local.engine.decision import Decision, Trace, Usage
 from jev_local.engine.pool import Lease
@@ -122,8 +122,7 @@ class Decider:
         if passes.two:
             prompts = [(*prompt, token) for token in passes.first]
             first = combine(first, await self._step(prompts, passes.second, beside, lease, tally))
-        warnings = ("low-mass",) if first.mass < LOW_MASS else ()
-        return Reading(first.probabilities, first.mass, warnings)
+        return Reading(first.probabilities, first.mass, warnings(first, thought=self._session.thought))
 
     async def _step(
         self, prompts: Sequence[Tokens], tokens: Sequence[Tokens], beside: int, lease: Lease, tally: _Tally

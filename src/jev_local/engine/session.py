@@ -11,6 +11,7 @@ from jev_local.core.frame import Frame, FrameText, TemplateRefused, cut, frame, 
 from jev_local.core.labels import LabelBook, candidate_texts
 from jev_local.core.plan import Tokens
 from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
+from jev_local.core.readout import THOUGHT_OPENERS
 from jev_local.core.slots import SlotTable
 from jev_local.engine.pool import SlotPool
 from jev_local.errors import BackendFault
@@ -26,6 +27,7 @@ class Session:
     style: PromptStyle
     frame: Frame
     labels: LabelBook
+    thought: frozenset[int]
     pool: SlotPool
 
     @property
@@ -38,7 +40,9 @@ async def open_session(backend: Backend, *, workers: int, style: PromptStyle = D
     """Find out everything about the server that answers now. Raises BackendError."""
     info = await backend.describe()
     text = await frame_text(backend, info, style)
-    head, tail = await backend.tokenize([text.head, text.tail + style.prefill], special=True)
+    head, tail, *openers = await backend.tokenize(
+        [text.head, text.tail + style.prefill, *THOUGHT_OPENERS], special=True
+    )
     if text.trims:
         log.info("The chat template trims its messages; prompts begin and end with our own words, so nothing is lost.")
     labels = await label_book(backend)
@@ -49,6 +53,7 @@ async def open_session(backend: Backend, *, workers: int, style: PromptStyle = D
         style=style,
         frame=frame(head, tail, bos=info.bos),
         labels=labels,
+        thought=frozenset(tokens[0] for tokens in openers if len(tokens) == 1),
         pool=SlotPool(SlotTable(count=info.slots, limit=workers, context=info.context)),
     )
 
