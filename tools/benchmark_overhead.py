@@ -30,7 +30,7 @@ from jev_local.core.plan import Tokens
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Noul
 from jev_local.core.readout import BIAS, RUNNERS_UP
-from jev_local.engine.session import Session, chats, open_session
+from jev_local.engine.session import Session, open_session, tokenize_chats
 from jev_local.launch.process import Child, stop
 from jev_local.settings import DEFAULT_BACKEND_URL
 
@@ -80,10 +80,10 @@ async def one_round(
     shared = shared_text(session.style, state(2 * number))
     added = question_text(session.style, QUESTION, [label.text for label in labels])
     begun = time.perf_counter()
-    (prompt,) = await chats(backend, session, shared=shared, added=[added])
+    stem, (rest,) = await tokenize_chats(backend, session, shared=shared, added=[added])
     tokenize = time.perf_counter() - begun
     ways = {
-        "direct": lambda: server.post("/completion", json=completion(prompt, [x.tokens[0] for x in labels])),
+        "direct": lambda: server.post("/completion", json=completion(stem + rest, [x.tokens[0] for x in labels])),
         "api": lambda: api.post("/v1/systemone", json=question(state(2 * number + 1))),
     }
     order = list(ways) if number % 2 else list(reversed(ways))

@@ -26,7 +26,7 @@ from jev_local.backend.llama import LlamaBackend
 from jev_local.core.prompts import option_texts, question_text, shared_text
 from jev_local.core.questions import Choice, Noul, Question, Score, width
 from jev_local.core.readout import BIAS, RUNNERS_UP, read_step
-from jev_local.engine.session import Session, chats, open_session
+from jev_local.engine.session import Session, open_session, tokenize_chats
 from jev_local.settings import DEFAULT_BACKEND_URL
 from tools.prompt_variants import VARIANTS, Variant
 from tools.rows import Row, load
@@ -91,15 +91,15 @@ class Asker:
         if isinstance(question, Noul) and backwards:
             style = replace(style, yes=style.no, no=style.yes)
         shared, added = shared_text(style, row.state), question_text(style, question, labels)
-        prompt, bare = await chats(self._backend, self._session, shared=shared, added=[added, ""])
+        stem, (rest,) = await tokenize_chats(self._backend, self._session, shared=shared, added=[added])
         (completion,) = await self._backend.complete(
-            [prompt], slot=0, labels=tokens, bias=BIAS, runners_up=RUNNERS_UP, reuse=True
+            [stem + rest], slot=0, labels=tokens, bias=BIAS, runners_up=RUNNERS_UP, reuse=True
         )
         reading = read_step(completion.top, tokens, bias=BIAS)
         probabilities = [0.0] * len(order)
         for place, i in enumerate(order):
             probabilities[i] = reading.probabilities[place]
-        return Asked(tuple(probabilities), reading.mass, len(prompt) - len(bare) + len(self._session.frame.tail))
+        return Asked(tuple(probabilities), reading.mass, len(rest))
 
     async def _labels(self, texts: list[str]) -> tuple[list[str], list[int], bool]:
         """Label texts, their tokens, and whether the variant's own kind could not be used."""

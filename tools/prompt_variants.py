@@ -28,6 +28,8 @@ LETTERS = PromptStyle(
     system="Read the text, then answer the question about it with the letter of the best option.",
 )
 
+PREFILL = replace(LETTERS, name="prefill", close="Which one?", prefill="The best option is (")
+
 VARIANTS: tuple[Variant, ...] = (
     Variant(LETTERS, "letters", "system text, A: option, closing line"),
     Variant(
@@ -43,10 +45,64 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         replace(LETTERS, name="letters-options-first", options_first=True), "letters", "options before the question"
     ),
+    Variant(PREFILL, "letters", "the assistant's message already begins"),
+    Variant(replace(PREFILL, name="prefill-paren", option="({label}) {text}"), "letters", "(A) option"),
     Variant(
-        replace(LETTERS, name="letters-prefill", close="Which one?", prefill="The best option is ("),
+        replace(PREFILL, name="prefill-nosystem", option="({label}) {text}", system=""), "letters", "no system text"
+    ),
+    Variant(replace(PREFILL, name="prefill-nosystem-colon", system=""), "letters", "no system text, A: option"),
+    Variant(
+        replace(
+            PREFILL,
+            name="prefill-nosystem-best",
+            option="({label}) {text}",
+            system="",
+            close="Which option is the best answer?",
+        ),
         "letters",
-        "the assistant's message already begins",
+        "no system text, a longer closing line",
+    ),
+    Variant(
+        replace(PREFILL, name="prefill-noask", system="", ask=""),
+        "letters",
+        "no system text, no word before the question",
+    ),
+    Variant(
+        replace(
+            PREFILL,
+            name="prefill-option",
+            option="({label}) {text}",
+            system="",
+            ask="",
+            close="Which option is best?",
+            prefill="Option (",
+        ),
+        "letters",
+        "a short beginning of the assistant's message",
+    ),
+    Variant(
+        replace(PREFILL, name="prefill-noclose", system="", close=""), "letters", "no system text, no closing line"
+    ),
+    Variant(replace(PREFILL, name="prefill-which", system="", close="Which?"), "letters", "a shorter closing line"),
+    Variant(
+        replace(PREFILL, name="prefill-answer", option="({label}) {text}", prefill="The answer is ("),
+        "letters",
+        "another beginning of the assistant's message",
+    ),
+    Variant(
+        replace(PREFILL, name="prefill-short", option="({label}) {text}", close="Answer:", prefill="("),
+        "letters",
+        "only the bracket",
+    ),
+    Variant(
+        replace(
+            PREFILL,
+            name="prefill-choose",
+            option="({label}) {text}",
+            system="Read the text, then choose the option that answers the question about it.",
+        ),
+        "letters",
+        "a system text that speaks of options instead of letters",
     ),
     Variant(
         replace(LETTERS, name="letters-terse", ask="", close="", lead=""),

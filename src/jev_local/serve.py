@@ -19,7 +19,7 @@ LEAVE_SECONDS = 2
 
 
 def run(settings: ApiSettings) -> int:
-    """Serve until Ctrl-C or SIGTERM. 0 after that, 2 when the address cannot be had."""
+    """Serve until Ctrl-C or SIGTERM, which uvicorn raises again when it is done. 2 when the address cannot be had."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a round trip otherwise
     try:
@@ -28,7 +28,8 @@ def run(settings: ApiSettings) -> int:
         print(_unavailable(settings, error), file=sys.stderr)
         return 2
     backend = LlamaBackend(settings.backend_url, timeout=settings.backend_timeout)
-    app = create_app(engine=Service(backend, workers=settings.workers), settings=settings)
+    engine = Service(backend, workers=settings.workers, patience=settings.backend_timeout)
+    app = create_app(engine=engine, settings=settings)
     server = uvicorn.Server(
         uvicorn.Config(
             app,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 DEFAULT_KEY = "local-dev"
 DEFAULT_API_URL = "http://127.0.0.1:8080"
@@ -19,7 +21,10 @@ BODY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
-    """Everything `jev_local.serve` needs. `key` empty: any key or none is accepted."""
+    """Everything `jev_local.serve` needs. `key` empty: any key or none is accepted.
+
+    ValueError begins with the name of the field that cannot be.
+    """
 
     backend_url: str = DEFAULT_BACKEND_URL
     host: str = "127.0.0.1"
@@ -34,8 +39,23 @@ class ApiSettings:
         for name in ("workers", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} has to be at least 1, got {getattr(self, name)}")
-        if self.backend_timeout <= 0:
-            raise ValueError(f"backend_timeout has to be positive, got {self.backend_timeout}")
+        if not 0 < self.backend_timeout < math.inf:
+            raise ValueError(f"backend_timeout has to be a positive number of seconds, got {self.backend_timeout}")
+        _require_root(self.backend_url)
+
+
+def _require_root(url: str) -> None:
+    """ValueError unless `url` is the root of an HTTP server."""
+    shape = f"backend_url has to look like {DEFAULT_BACKEND_URL}"
+    if "@" in url:  # not shown: it may hold a password, and what is in force is printed
+        raise ValueError(f"{shape}, without a user name and a password")
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:  # brackets that do not match, or a port beyond 65535, which is looked at last
+        raise ValueError(f"{shape}, got {url!r} ({error})") from error
+    if not named or parts.query or parts.fragment or not url.isprintable() or " " in url:
+        raise ValueError(f"{shape}, got {url!r}")
 
 
 def api_key(environment: Mapping[str, str]) -> str:

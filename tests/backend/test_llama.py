@@ -65,7 +65,7 @@ async def ask(backend: LlamaBackend) -> list[Completion]:
 
 def test_a_good_reply() -> None:
     (got,) = complete(line(PROGRESS) + b"".join(map(line, GOOD)) + b"data: [DONE]\n\n")
-    assert got == Completion({7: 0.75, 8: 0.25}, 4, 1, 3, alias="m")
+    assert got == Completion({7: 0.75, 8: 0.25}, 1, 3, alias="m")
 
 
 def test_line_separators_inside_a_token_do_not_cut_an_event() -> None:
@@ -98,6 +98,7 @@ def test_line_separators_inside_a_token_do_not_cut_an_event() -> None:
         (line({"error": "boom"}), BackendFault, "without a reason"),
         (line({"error": {"code": "x"}}), BackendFault, "no type"),
         (b"error: {}\n\n", BackendFault, "no type"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", BackendFault, "not valid JSON"),
         (b"data: " + b"x" * (17 * 1024 * 1024), BackendFault, "larger than any answer"),
     ],
 )
@@ -119,6 +120,7 @@ TOO_LONG = {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx
         (500, {"type": "server_error"}, BackendFault),
         (503, {"type": "unavailable_error"}, BackendLoading),
         (401, {"type": "authentication_error"}, BackendFault),
+        (400, {"type": "unavailable_error"}, BackendLoading),
     ],
 )
 def test_error_replies(status: int, error: dict[str, Any], kind: type[JevError]) -> None:
@@ -129,9 +131,12 @@ def test_error_replies(status: int, error: dict[str, Any], kind: type[JevError])
         assert "quotes" not in raised.value.message
 
 
-def test_an_error_page_that_is_no_json() -> None:
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 100_000, b"[]", b"null", b'{"error": 7}'])
+def test_an_error_page_that_is_none_of_the_servers(body: bytes) -> None:
     with pytest.raises(BackendFault, match="answered 502 without a reason"):
-        complete(b"<html>", status=502)
+        complete(body, status=502)
+    with pytest.raises(BackendLoading):
+        complete(body, status=503)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +147,10 @@ def test_an_error_page_that_is_no_json() -> None:
         ("/tokenize", {}, lambda b: b.tokenize(["a"], special=False)),
         ("/tokenize", [], lambda b: b.tokenize(["a"], special=False)),
         ("/apply-template", {}, lambda b: b.apply_template([])),
+        ("/apply-template", 7, lambda b: b.apply_template([])),
+        ("/props", [], lambda b: b.instance()),
+        ("/props", "x", lambda b: b.describe()),
+        ("/props", {}, lambda b: b.describe()),
     ],
 )
 def test_small_replies_that_make_no_sense(
@@ -151,7 +160,7 @@ def test_small_replies_that_make_no_sense(
         backend = LlamaBackend(URL, timeout=5)
         try:
             with respx.mock(base_url=URL) as router:
-                router.post(path).respond(200, json=reply)
+                router.route(path__regex=f"{path}|/v1/models").respond(200, json=reply)
                 await call(backend)
         finally:
             await backend.aclose()
@@ -208,6 +217,11 @@ async def tokens(writer: asyncio.StreamWriter) -> None:
     await writer.drain()
 
 
+async def bad_gzip(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello")
+    await writer.drain()
+
+
 def scripted(
     scripts: tuple[Callable[[asyncio.StreamWriter], Awaitable[None]], ...],
     call: Callable[[LlamaBackend], Awaitable[object]],
@@ -230,6 +244,12 @@ def scripted(
 def test_a_connection_that_breaks_means_unavailable(script: Callable[..., Awaitable[None]]) -> None:
     with pytest.raises(BackendUnavailable, match="closed the connection"):
         scripted((script,), ask)
+
+
+def test_a_reply_that_cannot_be_unpacked_is_the_servers_fault() -> None:
+    for call in (ask, lambda b: b.tokenize(["x"], special=False), lambda b: b.instance()):
+        with pytest.raises(BackendFault, match="makes no sense"):
+            scripted((bad_gzip,), call)
 
 
 def test_a_forward_pass_is_never_sent_twice() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jev_local.core.frame import STAND_IN, Frame, TemplateRefused, cut, frame, messages
+from jev_local.core.frame import EDGE, STAND_IN, Frame, TemplateRefused, cut, frame, messages
 from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle, question_text, shared_text
 from jev_local.core.questions import Choice, Noul, Option, Score
 
@@ -36,17 +36,20 @@ def test_callers_braces_are_text() -> None:
 
 
 def test_the_state_stands_between_our_own_words() -> None:
-    text = shared_text(DEFAULT_STYLE, " x ")
-    assert text.strip() != text or text[0] != " "
-    assert text.endswith(" x \n")
+    text = shared_text(DEFAULT_STYLE, " x ") + question_text(DEFAULT_STYLE, Noul("q", " y "), ["A", "B"])
+    assert text == text.strip(), "a template that trims finds nothing of the caller's to trim"
+    assert " x \n" in text
 
 
 @pytest.mark.parametrize(
     ("rendered", "head", "tail", "trims"),
     [
-        (f"<user> {STAND_IN} </user>", "<user>", "</user>", False),
+        (f"<user>{EDGE}{STAND_IN}{EDGE}</user>", "<user>", "</user>", False),
         (f"<user>{STAND_IN}</user>", "<user>", "</user>", True),
-        (f" {STAND_IN} ", "", "", False),
+        # Spaces of the template's own stay its own, whether it trims the message or not.
+        (f"[INST] {STAND_IN} [/INST]", "[INST] ", " [/INST]", True),
+        (f"[INST] {EDGE}{STAND_IN}{EDGE} [/INST]", "[INST] ", " [/INST]", False),
+        (f"<user>{EDGE}{STAND_IN}</user>", "<user>", "</user>", True),
     ],
 )
 def test_a_template_is_cut_at_the_users_text(rendered: str, head: str, tail: str, trims: bool) -> None:
@@ -61,9 +64,9 @@ def test_a_template_that_changes_the_text_is_refused(rendered: str) -> None:
 
 
 def test_a_model_without_a_system_role_reads_the_system_text_first() -> None:
-    assert messages("Decide.", system_role=False) == [{"role": "user", "content": f"Decide.\n {STAND_IN} "}]
+    assert messages("Decide.", system_role=False) == [{"role": "user", "content": f"Decide.\n{EDGE}{STAND_IN}{EDGE}"}]
     assert [m["role"] for m in messages("Decide.", system_role=True)] == ["system", "user"]
-    assert messages("", system_role=True) == [{"role": "user", "content": f" {STAND_IN} "}]
+    assert messages("", system_role=True) == [{"role": "user", "content": f"{EDGE}{STAND_IN}{EDGE}"}]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jev_local.core.labels import Label
-from jev_local.core.readout import BIAS, NoDistribution, StepReading, combine, read_step, steps, warnings
+from jev_local.core.readout import BIAS, NoDistribution, StepReading, combine, is_certain, read_step, steps, warnings
 
 LOGITS = st.lists(st.floats(-40, 40), min_size=2, max_size=40)
 
@@ -36,6 +36,18 @@ def test_the_reading_is_softmax_over_the_labels_and_their_share_of_the_whole(log
     assert math.fsum(reading.probabilities) == pytest.approx(1, abs=1e-12)
     assert reading.mass == pytest.approx(math.fsum(softmax(logits)[i] for i in labels), abs=1e-9)
     assert reading.missing == ()
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=20))
+def test_any_finite_logits_give_a_distribution(logits: list[float]) -> None:
+    labels = list(range(len(logits)))
+    reading = read_step(biased(logits, labels, BIAS), labels, bias=BIAS)
+    assert math.fsum(reading.probabilities) == pytest.approx(1, abs=1e-12)
+    assert all(0 <= p <= 1 for p in reading.probabilities)
+    assert max(range(len(logits)), key=reading.probabilities.__getitem__) in [
+        i for i in labels if logits[i] == pytest.approx(max(logits), rel=1e-9, abs=1e-9)
+    ]
+    assert 0 <= reading.mass <= 1
 
 
 @given(LOGITS, st.randoms())
@@ -78,9 +90,8 @@ def test_two_steps_give_the_products_of_the_models_own_probabilities(
         ({1: math.nan, 2: 0.5}, "no usable"),
         ({1: -0.1, 2: 0.5}, "no usable"),
         ({1: math.inf, 2: 0.5}, "no usable"),
-        ({1: 1.0}, "speculative"),
-        ({1: 1.0, 2: 0.0, 3: 0.0}, "speculative"),
         ({7: 0.5, 8: 0.5}, "none of the labels"),
+        ({1: 0.0, 2: 0.0, 8: 1.0}, "none of the labels"),
     ],
 )
 def test_what_is_no_distribution_is_refused(top: dict[int, float], reason: str) -> None:
@@ -115,3 +126,9 @@ def test_a_model_that_would_rather_think_is_told_from_one_that_says_something_el
 def test_a_rival_weaker_than_the_labels_together_is_none() -> None:
     reading = read_step(biased([1.0, 1.0, 1.5], [0, 1], BIAS), [0, 1], bias=BIAS)
     assert (reading.rival, warnings(reading, thought={2})) == (None, ())
+
+
+def test_speculative_decoding_shows_in_a_certain_token() -> None:
+    assert is_certain({1: 1.0})
+    assert is_certain({1: 1.0, 2: 0.0})
+    assert not is_certain({1: 1.0, 2: 5e-14})

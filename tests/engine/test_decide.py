@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 
 from fakes.backend import FakeBackend, weigh
 from jev_local.core.answers import ChoiceAnswer, NoulAnswer
+from jev_local.core.labels import LabelBook
 from jev_local.core.questions import Choice, Noul, Option, Question, Score
 from jev_local.engine.decide import Decider
 from jev_local.engine.session import open_session
-from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable, PromptTooLong
+from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable, InvalidRequest, PromptTooLong
 
 T = TypeVar("T")
 REFUND = Noul("refund", "Does the customer want money back?")
@@ -22,11 +26,13 @@ TEAM = Choice("team", "Whose is it?", (Option("billing", "money"), Option("tech"
 ANGER = Score("anger", "How angry?", ("calm", "annoyed", "furious"))
 
 
-def run(scene: Callable[[FakeBackend, Decider], Awaitable[T]], **options: int) -> T:
+def run(scene: Callable[[FakeBackend, Decider], Awaitable[T]], **options: object) -> T:
     async def play() -> T:
-        backend = FakeBackend(**options)
+        backend = FakeBackend(**options)  # type: ignore[arg-type]
         session = await open_session(backend, workers=4)
-        backend.calls.clear()
+        for record in (backend.calls, backend.entered, backend.left, backend.contents):
+            record.clear()
+        backend.arrived.clear()
         return await scene(backend, Decider(backend, session))
 
     return asyncio.run(play())
@@ -110,7 +116,7 @@ def test_a_label_that_was_not_returned_is_looked_for_with_a_stronger_bias() -> N
 
 def test_a_state_that_cannot_fit_is_refused_before_it_is_tokenised() -> None:
     async def scene(backend: FakeBackend, decider: Decider) -> None:
-        with pytest.raises(PromptTooLong, match=r"at least \d+ tokens, the context has 4095.*CTX_SIZE"):
+        with pytest.raises(PromptTooLong, match=r"at least \d+ tokens, the context has 4096.*CTX_SIZE"):
             await decider.decide(state="x" * 5000, questions=(REFUND,))
         assert backend.calls == []
 
@@ -124,7 +130,7 @@ def test_the_last_token_that_fits_is_accepted_and_the_next_is_not() -> None:
         await decider.decide(state="x" * (1 + spare), questions=(REFUND,))
         with pytest.raises(PromptTooLong) as refused:
             await decider.decide(state="x" * (2 + spare), questions=(REFUND,))
-        assert (refused.value.needed, refused.value.available) == (backend.context, backend.context - 1)
+        assert (refused.value.needed, refused.value.available) == (backend.context + 1, backend.context)
 
     run(scene)
 
@@ -173,13 +179,82 @@ def test_requests_at_the_same_time_use_slots_of_their_own_and_keep_their_answers
 
 def test_another_model_behind_the_same_address_is_noticed() -> None:
     async def scene(backend: FakeBackend, decider: Decider) -> None:
-        import fakes.backend
-
-        fakes.backend.ALIAS, before = "other.gguf", fakes.backend.ALIAS
-        try:
-            with pytest.raises(BackendUnavailable, match="changed its model"):
-                await decider.decide(state="s", questions=(REFUND,))
-        finally:
-            fakes.backend.ALIAS = before
+        backend.alias = "other.gguf"
+        with pytest.raises(BackendUnavailable, match="changed its model"):
+            await decider.decide(state="s", questions=(REFUND,))
 
     run(scene)
+
+
+def test_a_large_state_under_many_questions_is_refused_at_once_and_without_its_copies() -> None:
+    """A state that passes the bound on bytes and fails the one on tokens, asked about a thousand times."""
+
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        questions = tuple(Noul(f"q{i}", f"Is it {i}?") for i in range(1000))
+        tracemalloc.start()
+        begun = time.perf_counter()
+        with pytest.raises(PromptTooLong):
+            await decider.decide(state="x" * 300_000, questions=questions)
+        took = time.perf_counter() - begun
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 60_000_000, "one state's tokens, not a thousand"
+        assert took < 5
+
+    run(scene, token_bytes=81)
+
+
+def test_too_much_text_in_all_questions_together_is_refused_before_it_is_tokenised() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        questions = tuple(Noul(f"q{i}", "x" * 100_000) for i in range(50))
+        with pytest.raises(InvalidRequest, match="in several requests"):
+            await decider.decide(state="s", questions=questions)
+        assert backend.calls == []
+
+    run(scene, token_bytes=81)
+
+
+@pytest.mark.parametrize(("prefix", "told"), [(10, "off-short"), (1000, "off")])
+def test_the_trace_says_that_no_snapshot_was_made(prefix: int, told: str) -> None:
+    async def scene(_: FakeBackend, decider: Decider) -> None:
+        got = await decider.decide(state="x" * prefix, questions=(REFUND, TEAM))
+        assert got.trace.state_cache == told
+
+    run(scene)
+
+
+def test_more_options_than_the_vocabulary_can_tell_apart() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        decider._session = replace(decider._session, labels=LabelBook(decider._session.labels.singles, ()))
+        with pytest.raises(InvalidRequest, match="labels for 26 options, not for 27"):
+            await decider.decide(state="s", questions=(many(27),))
+
+    run(scene)
+
+
+def test_a_server_that_only_knows_certainty_is_refused_at_start() -> None:
+    async def scene() -> None:
+        with pytest.raises(BackendFault, match="speculative"):
+            await open_session(FakeBackend(certain=True), workers=1)
+
+    asyncio.run(scene())
+
+
+def test_a_template_that_drops_the_text_is_refused_and_one_that_trims_it_is_not() -> None:
+    async def scene() -> None:
+        with pytest.raises(BackendFault, match="cannot be asked"):
+            await open_session(FakeBackend(template="drops"), workers=1)
+        trimmed = await open_session(FakeBackend(template="trims"), workers=1)
+        plain = await open_session(FakeBackend(), workers=1)
+        assert trimmed.frame == plain.frame
+
+    asyncio.run(scene())
+
+
+def test_without_a_system_role_the_system_text_opens_the_users_message() -> None:
+    async def scene() -> None:
+        session = await open_session(FakeBackend(system_role=False), workers=1)
+        head = bytes(session.frame.head[1:]).decode()
+        assert head == f"<user>{session.style.system}\n"
+
+    asyncio.run(scene())

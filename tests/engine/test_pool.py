@@ -7,35 +7,37 @@ import random
 
 import pytest
 
-from jev_local.core.plan import PrefixPlan
 from jev_local.core.slots import SlotTable
 from jev_local.engine.pool import SlotPool
+from jev_local.errors import BackendUnavailable, Busy
+
+PROMPT = (1, 2, 3)
 
 
-def plan(*tokens: int) -> PrefixPlan:
-    return PrefixPlan(0, (tokens or (1, 2, 3),))
-
-
-def pool(count: int = 1) -> SlotPool:
-    return SlotPool(SlotTable(count=count, limit=count, context=100))
+def pool(count: int = 1, *, patience: float = 60) -> SlotPool:
+    return SlotPool(SlotTable(count=count, limit=count, context=100), patience=patience)
 
 
 async def can_lease(slots: SlotPool) -> bool:
-    async with asyncio.timeout(0.2), slots.lease(plan()):
+    async with asyncio.timeout(0.2), slots.lease(PROMPT, need=4):
         return True
+
+
+def waiting(slots: SlotPool) -> int:
+    return slots._table.waiting
 
 
 def test_a_cancelled_waiter_does_not_take_the_slot_with_it() -> None:
     async def scene() -> None:
         slots = pool()
-        async with slots.lease(plan()):
+        async with slots.lease(PROMPT, need=4):
             waiter = asyncio.create_task(can_lease(slots))
             await asyncio.sleep(0)
-            assert slots.waiting == 1
+            assert waiting(slots) == 1
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiter
-            assert slots.waiting == 0
+            assert waiting(slots) == 0
         assert await can_lease(slots)
 
     asyncio.run(scene())
@@ -47,10 +49,10 @@ def test_a_grant_that_arrives_together_with_the_cancellation_is_passed_on() -> N
         order: list[str] = []
 
         async def use(name: str) -> None:
-            async with slots.lease(plan()):
+            async with slots.lease(PROMPT, need=4):
                 order.append(name)
 
-        async with slots.lease(plan()):
+        async with slots.lease(PROMPT, need=4):
             first, second = asyncio.create_task(use("first")), asyncio.create_task(use("second"))
             await asyncio.sleep(0)
         first.cancel()  # its future has just been set by the release above, and its task has not run
@@ -66,7 +68,7 @@ def test_a_grant_that_arrives_together_with_the_cancellation_is_passed_on() -> N
 def test_a_waiter_cancelled_before_the_release_is_skipped() -> None:
     async def scene() -> None:
         slots = pool()
-        async with slots.lease(plan()):
+        async with slots.lease(PROMPT, need=4):
             gone, next_one = asyncio.create_task(can_lease(slots)), asyncio.create_task(can_lease(slots))
             await asyncio.sleep(0)
             gone.cancel()  # cancelled, but its task has not run when the slot comes back
@@ -81,12 +83,12 @@ def test_what_a_failed_lease_says_of_its_slot_is_not_believed() -> None:
     async def scene() -> None:
         slots = pool(2)
         with pytest.raises(RuntimeError):
-            async with slots.lease(plan(1, 2, 3)) as lease:
+            async with slots.lease(PROMPT, need=4) as lease:
                 lease.holds = (1, 2, 3)
                 raise RuntimeError
-        async with slots.lease(plan(9)):
+        async with slots.lease((9,), need=2):
             pass
-        async with slots.lease(plan(1, 2, 3)) as lease:
+        async with slots.lease(PROMPT, need=4) as lease:
             assert lease.slot == 0, "nothing is known of slot 0, so it is just the one left longest ago"
 
     asyncio.run(scene())
@@ -99,7 +101,7 @@ def test_under_random_cancellation_no_slot_is_lost() -> None:
         holders: set[int] = set()
 
         async def use() -> None:
-            async with slots.lease(plan(dice.randint(1, 4))) as lease:
+            async with slots.lease((dice.randint(1, 4),), need=2) as lease:
                 assert lease.slot not in holders
                 holders.add(lease.slot)
                 try:
@@ -117,7 +119,41 @@ def test_under_random_cancellation_no_slot_is_lost() -> None:
                 await asyncio.sleep(0)
         results = await asyncio.gather(*running, return_exceptions=True)
         assert all(isinstance(r, asyncio.CancelledError) or r is None for r in results)
-        async with asyncio.timeout(1), slots.lease(plan()), slots.lease(plan()), slots.lease(plan()):
-            assert slots.waiting == 0
+        async with (
+            asyncio.timeout(1),
+            slots.lease(PROMPT, need=4),
+            slots.lease(PROMPT, need=4),
+            slots.lease(PROMPT, need=4),
+        ):
+            assert waiting(slots) == 0
+
+    asyncio.run(scene())
+
+
+def test_nobody_waits_for_ever() -> None:
+    async def scene() -> None:
+        slots = pool(patience=0.05)
+        async with slots.lease(PROMPT, need=4):
+            with pytest.raises(Busy, match=r"within 0\.05 s"):
+                await can_lease(slots)
+            assert waiting(slots) == 0
+        assert await can_lease(slots)
+
+    asyncio.run(scene())
+
+
+def test_a_closed_pool_lets_nobody_wait_hold_or_come() -> None:
+    async def scene() -> None:
+        slots = pool()
+        async with slots.lease(PROMPT, need=4):
+            waiter = asyncio.create_task(can_lease(slots))
+            await asyncio.sleep(0)
+            slots.close(BackendUnavailable("restarted"))
+            with pytest.raises(BackendUnavailable, match="restarted"):
+                await waiter
+            with pytest.raises(BackendUnavailable, match="restarted"):
+                slots.require_open()
+        with pytest.raises(BackendUnavailable, match="restarted"):
+            await can_lease(slots)
 
     asyncio.run(scene())

@@ -92,13 +92,77 @@ def test_a_fault_makes_the_watcher_look_at_once(monkeypatch: pytest.MonkeyPatch)
     play(scene)
 
 
-def test_the_watcher_outlives_what_it_did_not_expect() -> None:
+def test_a_server_that_was_silent_for_a_moment_keeps_its_slots() -> None:
+    """One failed look must not make a second table of the same slots: the fake would see one slot entered twice."""
+
     async def scene(backend: FakeBackend, service: Service) -> None:
         await until(service, "ready")
-        backend.down = ZeroDivisionError()  # type: ignore[assignment]
+        backend.gate = asyncio.Event()
+        first = [asyncio.create_task(service.decide(state=f"s{i}", questions=QUESTIONS)) for i in range(4)]
+        while len(backend.entered) - len(backend.left) < 2:
+            await asyncio.sleep(0.005)
+        backend.down = BackendUnavailable("busy")
+        await until(service, "unavailable")
+        backend.down = None
+        await until(service, "ready")
+        more = [asyncio.create_task(service.decide(state=f"t{i}", questions=QUESTIONS)) for i in range(4)]
+        await asyncio.sleep(0.02)
+        backend.gate.set()
+        for decision in await asyncio.gather(*first, *more):
+            assert len(decision.answers) == 1
+
+    play(scene)
+
+
+def test_who_waits_for_a_slot_of_a_server_that_restarted_is_told() -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        backend.gate = asyncio.Event()
+        asked = [asyncio.create_task(service.decide(state=f"s{i}", questions=QUESTIONS * 1)) for i in range(4)]
+        while len(backend.entered) - len(backend.left) < 2:
+            await asyncio.sleep(0.005)
+        backend.run = 2
+        while not any(task.done() for task in asked):
+            await asyncio.sleep(0.005)
+        backend.gate.set()
+        results = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(result, BackendUnavailable) for result in results) == 2
+        await until(service, "ready")
+        assert len((await service.decide(state="s", questions=QUESTIONS)).answers) == 1
+
+    play(scene)
+
+
+def test_a_server_that_cannot_be_used_is_asked_ever_less_often(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "unavailable")
+        await asyncio.sleep(0.5)
+        assert "cannot be asked" in str(service.status().reason)
+        assert backend.looks < 20, "at a steady pace it would be ten times that"
+
+    play(scene, template="drops")
+    assert len(caplog.records) == 1, "said once"
+
+
+def test_the_backend_is_closed_at_the_end() -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        await service.stop()
+        assert backend.calls[-1] == "aclose"
+
+    play(scene)
+
+
+def test_the_watcher_outlives_what_it_did_not_expect(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        backend.down = ZeroDivisionError("quotes the state")  # type: ignore[assignment]
         await until(service, "unavailable")
         assert "ZeroDivisionError" in str(service.status().reason)
         backend.down = None
         await until(service, "ready")
 
     play(scene)
+    assert all(record.exc_info is None and "quotes" not in record.getMessage() for record in caplog.records)

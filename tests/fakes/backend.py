@@ -16,8 +16,6 @@ from jev_local.backend.port import BackendInfo, Completion
 from jev_local.core.plan import Tokens, common
 from jev_local.errors import BackendError
 
-ALIAS = "fake.gguf"
-
 
 @dataclass
 class FakeBackend:
@@ -35,33 +33,45 @@ class FakeBackend:
     contents: dict[int, Tokens] = field(default_factory=dict)
     hide: frozenset[int] = frozenset()
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    vocabulary: Mapping[int, str] = field(default_factory=lambda: {i: chr(i) for i in range(256)})
+    alias: str = "fake.gguf"
+    token_bytes: int = 1
+    template: str = "plain"
+    system_role: bool = True
+    certain: bool = False
+    looks: int = 0
 
     def __repr__(self) -> str:
         return f"<FakeBackend run {self.run}, entered {self.entered}, left {self.left}>"
 
+    async def aclose(self) -> None:
+        self.calls.append("aclose")
+
     async def instance(self) -> str:
         if self.down is not None:
             raise self.down
+        self.looks += 1
         return f"run-{self.run}"
 
     async def describe(self) -> BackendInfo:
         return BackendInfo(
             instance=await self.instance(),
             model="fake",
-            alias=ALIAS,
+            alias=self.alias,
             build="b1",
             slots=self.slots,
             context=self.context,
             vocabulary=256,
-            token_bytes=1,
+            token_bytes=self.token_bytes,
             bos=(1,),
-            system_role=True,
+            system_role=self.system_role,
             vision=False,
         )
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
-        return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
+        if self.template == "drops":
+            return "<user><assistant>"
+        texts = [m["content"].strip() if self.template == "trims" else m["content"] for m in messages]
+        return "".join(f"<{m['role']}>{text}" for m, text in zip(messages, texts, strict=True)) + "<assistant>"
 
     async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:
         self.calls.append("tokenize")
@@ -101,7 +111,9 @@ class FakeBackend:
         total = math.fsum(weights.values())
         ranked = sorted(weights.items(), key=lambda item: -item[1])[: len(labels) + runners_up]
         top = {token: w / total for token, w in ranked if not (token in self.hide and bias < 50)}
-        return Completion(top, len(prompt), cached, len(prompt) - cached, alias=ALIAS)
+        if self.certain:
+            top = dict.fromkeys(top, 0.0) | {next(iter(top)): 1.0}
+        return Completion(top, cached, len(prompt) - cached, alias=self.alias)
 
 
 def weigh(prompt: Tokens) -> dict[int, float]:

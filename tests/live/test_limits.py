@@ -46,7 +46,7 @@ def test_the_last_token_fits_and_the_next_does_not(small: str) -> None:
         assert full.usage.input_tokens == CONTEXT - 1
         with pytest.raises(PromptTooLong) as refused:
             await decider.decide(state="x" * (2 + spare), questions=(QUESTION,))
-        assert (refused.value.needed, refused.value.available) == (CONTEXT, CONTEXT - 1)
+        assert (refused.value.needed, refused.value.available) == (CONTEXT + 1, CONTEXT)
 
     play(small, scene)
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from programs import free_port, listener_pid, listens, running, status, until, up
+import tiny_lfm2
+from programs import free_port, listener_pid, listens, running, status, two_free_ports, until, up
 
 LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 700
 """About 7,000 tokens: SmolLM2 reads for half a minute and more."""
@@ -25,7 +26,7 @@ LONG_PROMPT = "The quick brown fox jumps over the lazy dog. " * 700
 @pytest.fixture
 def ports() -> tuple[int, int]:
     """Of the API and of the inference server."""
-    return free_port(), free_port()
+    return two_free_ports()
 
 
 @contextmanager
@@ -170,6 +171,57 @@ def test_a_half_copied_model_shows_what_the_server_said(
     with running(tmp_path, *up(ports, cut)) as program:
         assert program.process.wait(20) == 1
     assert "before it was ready" in program.text
+
+
+DROPS_THE_USER = "{{ bos_token }}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+
+
+def test_a_model_that_cannot_be_asked_is_one_line_with_the_reason(tmp_path: Path, ports: tuple[int, int]) -> None:
+    """It loads, and then the API finds out that its chat template leaves the user's text out."""
+    deaf = tiny_lfm2.write(tmp_path / "deaf.gguf", template=DROPS_THE_USER)
+    with running(tmp_path, *up(ports, deaf, "--once")) as program:
+        assert program.process.wait(40) == 1
+    (line,) = (line for line in program.text.splitlines() if line.startswith("jev-local: "))
+    assert "chat template" in line
+    assert "--model" in line
+    assert "Ready: http" not in program.text
+    assert "Traceback" not in program.text
+    assert len(program.text.splitlines()) < 60, "it is not logged at every look"
+    assert not listens(ports[0])
+    assert not listens(ports[1])
+
+
+LOADS_AND_DIES = """#!{python}
+# Stands for a native llama-server that ends when it is first asked about its model.
+import http.server, os, sys
+if sys.argv[1:] == ["--list-devices"]:
+    print("Available devices:")
+    sys.exit()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path != "/health":
+            print("out of memory", flush=True)
+            os._exit(3)
+        self.send_response(200)
+        self.end_headers()
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+"""
+
+
+def test_a_backend_that_dies_after_loading_ends_the_start(
+    tmp_path: Path, tiny_model: Path, ports: tuple[int, int]
+) -> None:
+    binary = tmp_path / "llama-server"
+    binary.write_text(LOADS_AND_DIES.format(python=sys.executable))
+    binary.chmod(0o755)
+    with running(tmp_path, *up(ports, tiny_model), LLAMA_SERVER=str(binary)) as program:
+        assert program.process.wait(20) == 1
+    complaint = program.text.partition("jev-local: ")[2]
+    assert complaint.startswith("llama-server ended with exit code 3 before the API was ready\n")
+    assert "\n    out of memory\n" in complaint, "the end of its log"
+    assert not listens(ports[0])
+    assert not listens(ports[1])
 
 
 def test_slots_and_log_are_private_and_hold_no_state_text(

@@ -113,14 +113,15 @@ def test_a_control_token_in_a_callers_text_is_text(server: str, text: str, place
 def test_one_bos(server: str) -> None:
     async def scene(backend: LlamaBackend, session: Session) -> None:
         prompt = await prompt_of(backend, session, "s", QUESTIONS[0])
-        if session.info.bos:
-            assert prompt[:1] == session.info.bos
-            assert prompt.count(session.info.bos[0]) == 1
+        # SmolLM2 asks for none, and its BOS is the token that opens every message: the frame has it once a message.
+        bos = session.info.bos or prompt[:1]
+        assert prompt[:1] == bos
+        assert prompt.count(bos[0]) == (1 if session.info.bos else 3)
 
     play(server, scene)
 
 
-def test_a_noul_adds_at_most_24_tokens_to_its_own_words(server: str, smollm2_server: str) -> None:
+def test_a_noul_adds_at_most_24_tokens_to_its_own_words(smollm2_server: str) -> None:
     """On real vocabularies; a vocabulary of bytes spells our words letter by letter."""
 
     async def scene(backend: LlamaBackend, session: Session) -> int:

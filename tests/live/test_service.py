@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,8 @@ import httpx
 import pytest
 
 from conftest import api_server, await_ready, free_port, llama_server
+from jev_local.backend.embedded import ServerOptions, server_environment, wheel_command
+from jev_local.launch.process import Child, stop
 
 REFUND = {"refund": {"type": "noul", "instructions": "Is a refund asked for?"}}
 LONG = "The customer called about order and asked. " * 330
@@ -27,6 +33,32 @@ def ask(url: str, state: str = "Charged twice.", questions: Any = REFUND, **opti
 def busy(url: str) -> list[int]:
     slots = httpx.get(f"{url}/slots", trust_env=False, timeout=30).json()
     return [slot["id"] for slot in slots if slot["is_processing"]]
+
+
+async def until(url: str, *, is_busy: bool, every: float = 0.02) -> float:
+    """Seconds until a slot is, or no slot is, processing."""
+    began = time.perf_counter()
+    async with asyncio.timeout(60):
+        while bool(await asyncio.to_thread(busy, url)) is not is_busy:
+            await asyncio.sleep(every)
+    return time.perf_counter() - began
+
+
+@asynccontextmanager
+async def poller(url: str) -> AsyncIterator[None]:
+    """A neighbour that asks for the slots every 0.3 s."""
+
+    async def poll() -> None:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            while True:
+                await client.get(f"{url}/slots")
+                await asyncio.sleep(0.3)
+
+    task = asyncio.create_task(poll())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 def test_the_example_is_answered_whole(api: str) -> None:
@@ -57,19 +89,18 @@ def test_details_on_request(tiny_api: str) -> None:
 @pytest.mark.parametrize("polling", [False, True], ids=["quiet", "beside a poller"])
 def test_a_client_that_leaves_frees_its_slot(smollm2_server: str, smollm2_api: str, polling: bool) -> None:
     async def scene() -> float:
-        async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
+        async with AsyncExitStack() as around:
+            if polling:
+                await around.enter_async_context(poller(smollm2_server))
+            client = await around.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=300))
             body = {"state": f"{time.time()} {LONG}", "questions": REFUND}
             task = asyncio.create_task(client.post(f"{smollm2_api}/v1/systemone", json=body))
-            while not await asyncio.to_thread(busy, smollm2_server):
-                await asyncio.sleep(0.02)
+            await until(smollm2_server, is_busy=True)
             await asyncio.sleep(0.5)
             assert not task.done()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        began = time.perf_counter()
-        while await asyncio.to_thread(busy, smollm2_server):
-            await asyncio.sleep(0.3 if polling else 0.05)
-        return time.perf_counter() - began
+            return await until(smollm2_server, is_busy=False)
 
     took = asyncio.run(scene())
     print(f"slot free after {took:.2f} s")
@@ -115,6 +146,9 @@ def test_a_prompt_that_does_not_fit_is_refused_with_both_numbers(api: str) -> No
     assert reply.status_code == 400
     detail = reply.json()["detail"]
     assert detail["error_type"] == "max_tokens_exceeded"
+    needed, available = map(int, re.findall(r"\d+", detail["message"])[:2])
+    assert needed > available
+    assert available == httpx.get(f"{api}/ready", trust_env=False).json()["backend"]["context"]
     assert "CTX_SIZE" in detail["message"]
     assert ask(api).status_code == 200
 
@@ -159,6 +193,31 @@ def test_without_a_backend_503_and_ready_when_it_comes(tiny_model: Path, tmp_pat
             assert ask(api).status_code == 200
 
 
+def test_while_the_model_is_loading_503(starter_model: Path, tmp_path: Path) -> None:
+    """The real server says so for as long as the larger model takes to read."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with api_server(url, tmp_path, ready="/health") as (api, _):
+        child = Child(
+            "llama-server",
+            wheel_command(ServerOptions(model=str(starter_model), port=port, slot_dir=str(tmp_path))),
+            log=tmp_path / "llama-server.log",
+            environment=server_environment(os.environ),
+        )
+        try:
+            told = set()
+            deadline = time.monotonic() + 120
+            while (reply := ask(api)).status_code != 200:
+                assert time.monotonic() < deadline
+                assert reply.status_code == 503
+                assert int(reply.headers["retry-after"]) >= 1
+                told.add(httpx.get(f"{api}/ready", trust_env=False).json()["status"])
+                time.sleep(0.02)
+            assert "starting" in told
+        finally:
+            stop([child])
+
+
 def test_a_server_killed_in_the_middle_of_a_request(smollm2_model: Path, tmp_path: Path) -> None:
     port = free_port()
     folder = tmp_path / "llama"
@@ -168,8 +227,7 @@ def test_a_server_killed_in_the_middle_of_a_request(smollm2_model: Path, tmp_pat
             async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
                 body = {"state": LONG, "questions": REFUND}
                 task = asyncio.create_task(client.post(f"{api}/v1/systemone", json=body))
-                while not await asyncio.to_thread(busy, url):
-                    await asyncio.sleep(0.02)
+                await until(url, is_busy=True)
                 await asyncio.sleep(0.3)
                 child.signal(signal.SIGKILL)
                 return await task

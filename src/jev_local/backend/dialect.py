@@ -38,6 +38,8 @@ def model_name(props: Mapping[str, Any]) -> str:
 def text_pieces(content: str, mark: str, tokens: Sequence[int], separator: int) -> list[str]:
     """Cut `content` at every `mark` that was put behind each of `tokens`. The separator's own text is the mark."""
     rest = content.split(mark)
+    if len(rest) != len(tokens) + 1 + tokens.count(separator):
+        raise BadReply("the texts of tokens cannot be told apart")
     texts: list[str] = []
     at = 0
     for token in tokens:
@@ -52,18 +54,21 @@ def text_pieces(content: str, mark: str, tokens: Sequence[int], separator: int) 
 
 def error_of(status: int, body: bytes) -> Exception:
     """The error that a reply other than 200 stands for. The server's own words are not passed on: they may quote."""
+    loading = BackendLoading("The inference server is still loading its model.")
+    if status == 503:
+        return loading
     try:
         error = json.loads(body)["error"]
         kind = str(error.get("type", ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return BackendFault(f"The inference server answered {status} without a reason.")
     if kind == "exceed_context_size_error":
         try:
             return PromptTooLong(needed=int(error["n_prompt_tokens"]), available=int(error["n_ctx"]))
         except (KeyError, TypeError, ValueError):
             return BackendFault("The inference server refused a prompt as too long and did not say by how much.")
-    if status == 503 or kind == "unavailable_error":
-        return BackendLoading("The inference server is still loading its model.")
+    if kind == "unavailable_error":
+        return loading
     return BackendFault(f"The inference server answered {status} ({kind or 'no type'}).")
 
 
@@ -129,7 +134,7 @@ class Passes:
         cached, processed = timings.get("cache_n"), timings.get("prompt_n")
         if type(cached) is not int or type(processed) is not int or cached + processed != len(prompt):
             raise BadReply("the evaluated and the reused tokens do not add up to the prompt")
-        return Completion(self._top[index], len(prompt), cached, processed, alias=str(final.get("model", "")))
+        return Completion(self._top[index], cached, processed, alias=str(final.get("model", "")))
 
 
 def _distribution(probabilities: object) -> dict[int, float]:

@@ -1,6 +1,6 @@
 """LlamaBackend: llama-server over HTTP. Its JSON and httpx's errors end here.
 
-Checked against llama.cpp b11046 and b11549; tests/live/test_llama.py would notice a change in what is relied upon.
+Checked against llama.cpp b11046 and b11549; the tests in tests/live would notice a change in what is relied upon.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable
 CONNECT_SECONDS = 5.0
 ASK_SECONDS = 60.0
 """For everything but a forward pass: even a 10 MB text is tokenised within it."""
+
+LARGEST_VOCABULARY = 2_000_000
+"""Tokens; the largest in use have a quarter million. Keeps a server's nonsense from becoming our memory."""
 
 SEPARATOR = -1
 """/tokenize passes integers through, and no vocabulary has a token -1."""
@@ -49,13 +52,17 @@ class LlamaBackend:
         await self._streams.aclose()
 
     async def instance(self) -> str:
-        return _instance(await self._ask("GET", "/props"))
+        props = await self._ask("GET", "/props")
+        with _sense("/props"):
+            return _instance(props)
 
     async def describe(self) -> BackendInfo:
         props = await self._ask("GET", "/props")
         models = await self._ask("GET", "/v1/models")
         with _sense("/props or /v1/models"):
             vocabulary = int(models["data"][0]["meta"]["n_vocab"])
+            if not 0 < vocabulary <= LARGEST_VOCABULARY:
+                raise BadReply("no vocabulary, or one larger than any")
             plain = await self._ask("POST", "/tokenize", {"content": "x", "add_special": False})
             begun = await self._ask("POST", "/tokenize", {"content": "x", "add_special": True})
             body, whole = integers(plain["tokens"]), integers(begun["tokens"])
@@ -186,14 +193,22 @@ def _instance(props: Mapping[str, Any]) -> str:
     return f"{props.get('media_marker', '')}|{props.get('model_path', '')}"
 
 
-NONSENSE = (BadReply, ValueError, LookupError, TypeError, AttributeError)
+NONSENSE = (
+    BadReply,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    httpx.DecodingError,
+)
 """What reading a reply raises that is not built as llama-server builds it."""
 
 
 def _nonsense(path: str, error: Exception) -> BackendFault:
     if isinstance(error, BadReply):
         reason = str(error)
-    elif isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+    elif isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError, httpx.DecodingError)):
         reason = "not valid JSON"
     else:
         reason = "a field is missing or has the wrong type"

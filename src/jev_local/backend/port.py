@@ -40,12 +40,11 @@ class Completion:
     """One forward pass.
 
     top: token id -> probability of being next, after the bias on the labels; the largest ones only.
-    prompt_tokens = cached_tokens (found in the slot) + processed_tokens (evaluated now).
+    The prompt had cached_tokens (found in the slot) + processed_tokens (evaluated now).
     generated_tokens: 1, which is thrown away. alias: what the server that did it calls its model.
     """
 
     top: Mapping[int, float]
-    prompt_tokens: int
     cached_tokens: int
     processed_tokens: int
     alias: str
@@ -54,6 +53,10 @@ class Completion:
 
 class Backend(Protocol):
     """All methods raise BackendError; cancelling any of them ends the work on the server too."""
+
+    async def aclose(self) -> None:
+        """Close the connections. Nothing is asked of it afterwards."""
+        ...
 
     async def instance(self) -> str:
         """Which run of the server answers now (see BackendInfo.instance)."""

@@ -13,6 +13,9 @@ from jev_local.core.plan import Tokens
 
 STAND_IN = "@@jev-local-user-text@@"
 
+EDGE = "\t\t"
+"""White space that no template puts around a message by itself, so that what is missing of it was trimmed."""
+
 
 class TemplateRefused(ValueError):
     """The chat template cannot be used: it drops or rewrites the user's text."""
@@ -38,7 +41,7 @@ class FrameText:
 def messages(system: str, *, system_role: bool) -> list[Mapping[str, str]]:
     """The chat to render: the system text in a message of its own, or before the user's text where the model
     knows no system message."""
-    edges = f" {STAND_IN} "
+    edges = f"{EDGE}{STAND_IN}{EDGE}"
     if not system:
         return [{"role": "user", "content": edges}]
     if system_role:
@@ -51,8 +54,8 @@ def cut(rendered: str) -> FrameText:
     if rendered.count(STAND_IN) != 1:
         raise TemplateRefused("the model's chat template does not carry the user's text over unchanged")
     head, tail = rendered.split(STAND_IN)
-    trims = not (head.endswith(" ") and tail.startswith(" "))
-    return FrameText(head.removesuffix(" "), tail.removeprefix(" "), trims)
+    trims = not (head.endswith(EDGE) and tail.startswith(EDGE))
+    return FrameText(head.removesuffix(EDGE), tail.removeprefix(EDGE), trims)
 
 
 def frame(head: Tokens, tail: Tokens, *, bos: Tokens) -> Frame:

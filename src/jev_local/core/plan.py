@@ -11,29 +11,36 @@ Tokens: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class PrefixPlan:
-    """`branches` are the complete prompts in the order of the questions; all begin with the same `prefix` tokens.
+    """The complete prompts of a request, in the order of its questions, kept as what they are made of: all begin with
+    `stem` (the template's head and the state), each goes on with one of `rests`. Joined they would take a state's size
+    for every question.
 
-    Every branch keeps at least one token of its own: the forward pass that is read has to evaluate something.
-    A single branch shares nothing, so its prefix is 0.
+    prefix: how many tokens all prompts agree on; at least one token of each is beyond it, because the forward pass that
+    is read has to evaluate something. A single prompt shares nothing, so its prefix is 0.
     """
 
+    stem: Tokens
+    rests: tuple[Tokens, ...]
     prefix: int
-    branches: tuple[Tokens, ...]
+
+    def prompt(self, index: int) -> Tokens:
+        """The complete prompt of one question."""
+        return self.stem + self.rests[index]
 
     @property
     def longest(self) -> int:
-        return max((len(branch) for branch in self.branches), default=0)
+        """Tokens of the longest prompt."""
+        return len(self.stem) + max(map(len, self.rests))
 
 
-def share(branches: Sequence[Tokens]) -> PrefixPlan:
-    """The longest run of tokens that all branches begin with, leaving each at least one token."""
-    if len(branches) < 2:
-        return PrefixPlan(0, tuple(branches))
-    length = min(len(branch) for branch in branches) - 1
-    first = branches[0]
-    for branch in branches[1:]:
-        length = common(first, branch, limit=length)
-    return PrefixPlan(max(0, length), tuple(branches))
+def share(stem: Tokens, rests: Sequence[Tokens]) -> PrefixPlan:
+    """The longest run of tokens that all prompts begin with, leaving each at least one token. `rests` are not empty."""
+    if len(rests) < 2:
+        return PrefixPlan(stem, tuple(rests), 0)
+    length = min(map(len, rests)) - 1
+    for rest in rests[1:]:
+        length = common(rests[0], rest, limit=length)
+    return PrefixPlan(stem, tuple(rests), len(stem) + length)
 
 
 def common(a: Sequence[int], b: Sequence[int], *, limit: int | None = None) -> int:

@@ -56,13 +56,10 @@ def read_step(
     """Read the distribution over `tokens` (distinct ids, at least one).
 
     top: token id -> probability after `bias` was added to the logit of every id in `biased` (default: `tokens`).
-    Raises NoDistribution for NaN, negative or empty input, and for a single certain token with nothing beside it:
-    that is what speculative decoding leaves of a distribution.
+    Raises NoDistribution for NaN, negative or empty input, and where no label has any probability.
     """
     if not top or any(not math.isfinite(p) or p < 0 for p in top.values()):
         raise NoDistribution("the backend returned no usable probabilities")
-    if sum(1 for p in top.values() if p > 0) < 2:
-        raise NoDistribution("the backend returned a certain token instead of a distribution (speculative decoding?)")
     lifted = [top.get(token, 0.0) for token in tokens]
     total = math.fsum(lifted)
     if total <= 0:
@@ -126,3 +123,9 @@ def warnings(reading: StepReading, *, thought: Collection[int]) -> tuple[str, ..
     if reading.rival in thought:
         codes.append("wants-to-think")
     return tuple(codes)
+
+
+def is_certain(top: Mapping[int, float]) -> bool:
+    """Whether one token has all the probability there is, to the last bit. With a bias of 30 no model that reads its
+    prompt is that sure; it is what speculative decoding leaves of a distribution."""
+    return sum(1 for p in top.values() if p > 0) < 2

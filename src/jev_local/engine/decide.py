@@ -9,7 +9,7 @@ from time import perf_counter
 from jev_local.backend.port import Backend, Completion
 from jev_local.core.answers import Reading, answer
 from jev_local.core.labels import Label, NotEnoughLabels
-from jev_local.core.plan import Tokens, share
+from jev_local.core.plan import PrefixPlan, Tokens, share
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Question, width
 from jev_local.core.readout import (
@@ -26,8 +26,15 @@ from jev_local.core.readout import (
 )
 from jev_local.engine.decision import Decision, Trace, Usage
 from jev_local.engine.pool import Lease
-from jev_local.engine.session import Session, chats
+from jev_local.engine.session import Session, tokenize_chats
 from jev_local.errors import BackendFault, BackendUnavailable, InvalidRequest, PromptTooLong
+
+QUESTION_BYTES = 4 * 1024 * 1024
+"""Of all questions' texts in a request. Each alone is bounded by the context, but a thousand of them would keep
+llama-server tokenising for a minute."""
+
+CACHE_MIN_TOKENS = 256
+"""From this prefix length on, keeping the prefix in a snapshot would pay. None is made yet, and the trace says so."""
 
 CERTAIN = Reading((1.0,))
 """One option needs no inference."""
@@ -60,6 +67,7 @@ class _Tally:
     def trace(self, prefix: int) -> Trace:
         self.stage("total", self.started)
         return Trace(
+            state_cache="off-short" if prefix < CACHE_MIN_TOKENS else "off",
             prefix_tokens=prefix,
             cached_tokens=self.cached,
             processed_tokens=self.processed,
@@ -90,14 +98,14 @@ class Decider:
         readings: dict[str, Reading] = {}
         prefix = 0
         if asked:
-            plan = share(await self._prompts(state, asked))
-            self._check_room(plan.longest + max(len(a.labels[0].tokens) - 1 for a in asked))
+            plan = await self._plan(state, asked)
             tally.stage("tokenize", tally.started)
             prefix, queued = plan.prefix, perf_counter()
-            async with self._session.pool.lease(plan) as lease:
+            async with self._session.pool.lease(plan.prompt(0), need=plan.longest + _room_of_answer(asked)) as lease:
                 tally.stage("lease", queued)
                 begun = perf_counter()
-                for one, prompt in zip(asked, plan.branches, strict=True):
+                for index, one in enumerate(asked):
+                    prompt = plan.prompt(index)
                     tally.asked += len(prompt)
                     readings[one.question.id] = await self._read(one, prompt, lease, tally)
                 tally.stage("decode", begun)
@@ -108,12 +116,18 @@ class Decider:
             trace=tally.trace(prefix),
         )
 
-    async def _prompts(self, state: str, asked: Sequence[_Asked]) -> list[Tokens]:
+    async def _plan(self, state: str, asked: Sequence[_Asked]) -> PrefixPlan:
+        """Every question's complete chat, what they have in common, and the certainty that each of them fits."""
         style = self._session.style
         shared = shared_text(style, state)
         added = [question_text(style, one.question, [label.text for label in one.labels]) for one in asked]
         self._check_bytes(shared, added)
-        return await chats(self._backend, self._session, shared=shared, added=added)
+        stem, rests = await tokenize_chats(self._backend, self._session, shared=shared, added=added)
+        plan = share(stem, rests)
+        needed, available = plan.longest + _room_of_answer(asked), self._session.info.context
+        if needed > available:
+            raise PromptTooLong(needed=needed, available=available)
+        return plan
 
     async def _read(self, one: _Asked, prompt: Tokens, lease: Lease, tally: _Tally) -> Reading:
         passes = steps(one.labels)
@@ -129,6 +143,7 @@ class Decider:
     ) -> list[StepReading]:
         """One pass per prompt, reading `tokens[i]` after `prompts[i]`. All of them get the bias: a token that is
         not among a prompt's own is divided out of its reading again."""
+        self._session.pool.require_open()
         biased = sorted({token for group in tokens for token in group})
         for bias in (BIAS, STRONGER_BIAS):
             completions = await self._backend.complete(
@@ -158,11 +173,18 @@ class Decider:
 
     def _check_bytes(self, shared: str, added: Sequence[str]) -> None:
         """Refuse before tokenising what cannot fit, however well it is tokenised: 10 MB take llama-server seconds."""
-        longest = len(shared.encode()) + max(len(text.encode()) for text in added)
+        sizes = [len(text.encode()) for text in added]
+        longest = len(shared.encode()) + max(sizes)
         at_least = len(self._session.frame.head) + -(-longest // self._session.info.token_bytes)
-        if at_least > self._session.room:
-            raise PromptTooLong(needed=at_least, available=self._session.room, at_least=True)
+        if at_least > self._session.info.context:
+            raise PromptTooLong(needed=at_least, available=self._session.info.context, at_least=True)
+        if sum(sizes) > QUESTION_BYTES:
+            raise InvalidRequest(
+                f"The questions have {sum(sizes)} bytes of text in all, and {QUESTION_BYTES} are read at most. "
+                f"Ask them in several requests."
+            )
 
-    def _check_room(self, longest: int) -> None:
-        if longest > self._session.room:
-            raise PromptTooLong(needed=longest, available=self._session.room)
+
+def _room_of_answer(asked: Sequence[_Asked]) -> int:
+    """Tokens of context that an answer takes behind its prompt: those of a label, the last of which is generated."""
+    return max(len(one.labels[0].tokens) for one in asked)

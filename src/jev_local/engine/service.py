@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from contextlib import suppress
 
 from jev_local.backend.port import Backend
@@ -19,17 +20,29 @@ LOOK_SECONDS = 2.0
 """How often a server that is up is asked whether it is still the same process."""
 
 RETRY_SECONDS = 0.5
-"""How often one that is not up is tried."""
+"""How soon one that is not up is tried again."""
+
+RETRY_SECONDS_AT_MOST = 15.0
+"""A server that answers and cannot be used is asked about everything each time, so its turns come ever later."""
+
+PATIENCE = 600.0
+"""How long a request waits for a slot, in seconds."""
 
 
 class Service:
-    """The real `Engine`. A server that restarts, also with another model, is noticed and made ready again."""
+    """The real `Engine`. A server that restarts, also with another model, is noticed and made ready again.
 
-    def __init__(self, backend: Backend, *, workers: int) -> None:
+    A session lives exactly as long as the run of the server it was opened for: a server that does not answer for a
+    while and is then the same process goes on with its session, whose pool knows who holds which slot.
+    """
+
+    def __init__(self, backend: Backend, *, workers: int, patience: float = PATIENCE) -> None:
         self._backend = backend
         self._workers = workers
+        self._patience = patience
         self._session: Session | None = None
-        self._trouble: BackendError = BackendLoading("The inference server has not been asked yet.")
+        self._trouble: BackendError | None = BackendLoading("The inference server has not been asked yet.")
+        self._refused = 0
         self._look_now = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -41,22 +54,24 @@ class Service:
             self._watcher.cancel()
             with suppress(asyncio.CancelledError):
                 await self._watcher
+        await self._backend.aclose()
 
     async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
-        session = self._session
-        if session is None:
-            raise self._trouble
+        if self._trouble is not None:
+            raise self._trouble.with_traceback(None)
+        assert self._session is not None  # noqa: S101  # where there is no session there is trouble
         try:
-            return await Decider(self._backend, session).decide(state=state, questions=questions)
+            return await Decider(self._backend, self._session).decide(state=state, questions=questions)
         except BackendError:
             # Whatever went wrong over there, do not let the next request meet it unprepared.
             self._look_now.set()
             raise
 
     def status(self) -> Status:
-        if self._session is None:
+        if self._trouble is not None or self._session is None:
+            reason = None if self._trouble is None else self._trouble.message
             starting = isinstance(self._trouble, BackendLoading)
-            return Status(status="starting" if starting else "unavailable", reason=self._trouble.message)
+            return Status(status="starting" if starting else "unavailable", reason=reason)
         info = self._session.info
         return Status(
             status="ready",
@@ -75,37 +90,56 @@ class Service:
 
     async def _watch(self) -> None:
         while True:
-            await self._look()
             self._look_now.clear()
+            await self._look()
             with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_SECONDS if self._session is None else LOOK_SECONDS):
+                async with asyncio.timeout(self._pause()):
                     await self._look_now.wait()
+
+    def _pause(self) -> float:
+        if self._trouble is None:
+            return LOOK_SECONDS
+        return min(RETRY_SECONDS * 2.0 ** min(self._refused, 10), RETRY_SECONDS_AT_MOST)
 
     async def _look(self) -> None:
         try:
             instance = await self._backend.instance()
-            if self._session is not None and self._session.info.instance == instance:
-                return
-            self._lose(BackendLoading("The inference server is being made ready."))
-            self._session = await open_session(self._backend, workers=self._workers)
+            if self._session is None or self._session.info.instance != instance:
+                self._end_session()
+                self._refused += 1
+                self._session = await open_session(self._backend, workers=self._workers, patience=self._patience)
+                self._announce(self._session)
+            self._refused, self._trouble = 0, None
+        except BackendLoading as error:
+            self._refused = 0
+            self._meet(error)
         except BackendError as error:
-            self._lose(error)
+            self._meet(error)
         except Exception as error:  # the watcher has to outlive whatever a server comes up with
-            log.exception("Looking at the inference server failed")
-            self._lose(BackendUnavailable(f"The inference server could not be made ready ({type(error).__name__})."))
-        else:
-            info = self._session.info
-            log.info(
-                "Ready: model %s, %d slots, context %d, %d labels of one token, prompt frame %d + %d tokens",
-                info.model,
-                info.slots,
-                info.context,
-                self._session.labels.single_capacity,
-                len(self._session.frame.head),
-                len(self._session.frame.tail),
-            )
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            log.error("%s at %s:%s", type(error).__name__, place.name, place.lineno)  # its text may quote anything
+            self._meet(BackendUnavailable(f"The inference server could not be made ready ({type(error).__name__})."))
 
-    def _lose(self, error: BackendError) -> None:
-        if self._session is not None or str(error) != str(self._trouble):
+    def _end_session(self) -> None:
+        if self._session is not None:
+            error = BackendUnavailable("The inference server has restarted. Try again in a moment.")
+            self._session.pool.close(error)
+            self._session = None
+            self._trouble = BackendLoading("The inference server has restarted and is being made ready.")
+
+    def _meet(self, error: BackendError) -> None:
+        if self._trouble is None or self._trouble.message != error.message:
             log.log(logging.INFO if isinstance(error, BackendLoading) else logging.WARNING, "%s", error.message)
-        self._session, self._trouble = None, error
+        self._trouble = error
+
+    @staticmethod
+    def _announce(session: Session) -> None:
+        log.info(
+            "Ready: model %s, %d slots, context %d, %d labels of one token, prompt frame %d + %d tokens",
+            session.info.model,
+            session.info.slots,
+            session.info.context,
+            session.labels.single_capacity,
+            len(session.frame.head),
+            len(session.frame.tail),
+        )

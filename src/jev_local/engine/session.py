@@ -11,7 +11,7 @@ from jev_local.core.frame import Frame, FrameText, TemplateRefused, cut, frame, 
 from jev_local.core.labels import LabelBook, candidate_texts
 from jev_local.core.plan import Tokens
 from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
-from jev_local.core.readout import THOUGHT_OPENERS
+from jev_local.core.readout import BIAS, RUNNERS_UP, THOUGHT_OPENERS, is_certain
 from jev_local.core.slots import SlotTable
 from jev_local.engine.pool import SlotPool
 from jev_local.errors import BackendFault
@@ -30,14 +30,11 @@ class Session:
     thought: frozenset[int]
     pool: SlotPool
 
-    @property
-    def room(self) -> int:
-        """Tokens a prompt may have: one place is needed for the token that the pass generates."""
-        return self.info.context - 1
 
-
-async def open_session(backend: Backend, *, workers: int, style: PromptStyle = DEFAULT_STYLE) -> Session:
-    """Find out everything about the server that answers now. Raises BackendError."""
+async def open_session(
+    backend: Backend, *, workers: int, patience: float = 600.0, style: PromptStyle = DEFAULT_STYLE
+) -> Session:
+    """Find out everything about the server that answers now, and read one distribution from it. Raises BackendError."""
     info = await backend.describe()
     text = await frame_text(backend, info, style)
     head, tail, *openers = await backend.tokenize(
@@ -48,21 +45,39 @@ async def open_session(backend: Backend, *, workers: int, style: PromptStyle = D
     labels = await label_book(backend)
     if labels.single_capacity < 2:
         raise BackendFault("The model's vocabulary does not even have single tokens for A and B.")
+    whole = frame(head, tail, bos=info.bos)
+    await require_distributions(backend, whole, labels)
     return Session(
         info=info,
         style=style,
-        frame=frame(head, tail, bos=info.bos),
+        frame=whole,
         labels=labels,
         thought=frozenset(tokens[0] for tokens in openers if len(tokens) == 1),
-        pool=SlotPool(SlotTable(count=info.slots, limit=workers, context=info.context)),
+        pool=SlotPool(SlotTable(count=info.slots, limit=workers, context=info.context), patience=patience),
     )
 
 
-async def chats(backend: Backend, session: Session, *, shared: str, added: Sequence[str]) -> list[Tokens]:
-    """The complete chat of every question as one token list: the template's head, the `shared` text, one of `added`,
-    the tail. One round trip; the state is tokenised once, and no text is read for control tokens."""
+async def require_distributions(backend: Backend, frame: Frame, labels: LabelBook) -> None:
+    """One pass over the bare frame, so that a server that cannot be read is refused before anybody asks it."""
+    asked = [label.tokens[0] for label in labels.choose(2)]
+    (completion,) = await backend.complete(
+        [frame.head + frame.tail], slot=0, labels=asked, bias=BIAS, runners_up=RUNNERS_UP, reuse=False
+    )
+    if is_certain(completion.top):
+        raise BackendFault(
+            "The inference server returns a certain token instead of a distribution: start it without speculative "
+            "decoding."
+        )
+
+
+async def tokenize_chats(
+    backend: Backend, session: Session, *, shared: str, added: Sequence[str]
+) -> tuple[Tokens, list[Tokens]]:
+    """The complete chats of a request's questions, in two parts: the stem, which all begin with (the template's head
+    and the `shared` text), and what each goes on with (one of `added` and the template's tail). One round trip; the
+    state is tokenised once, and no text is read for control tokens."""
     state, *questions = await backend.tokenize([shared, *added], special=False)
-    return [(*session.frame.head, *state, *question, *session.frame.tail) for question in questions]
+    return session.frame.head + state, [question + session.frame.tail for question in questions]
 
 
 async def frame_text(backend: Backend, info: BackendInfo, style: PromptStyle) -> FrameText:
