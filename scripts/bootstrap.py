@@ -29,12 +29,14 @@ PYTHON = os.path.join(VENV, "bin", "python")
 STAMP = os.path.join(VENV, "jev-stamp.json")  # written last: an interrupted set-up has none
 CACHE = os.path.join(ROOT, ".cache")
 UNFINISHED = os.path.join(CACHE, "setup-unfinished")
+LOG = os.path.join(CACHE, "setup.log")  # everything that the command which failed last had said
 
 NO_NETWORK = re.compile(
     r"name resolution|getaddrinfo|NewConnectionError|Network is unreachable|Connection refused|timed out|"
-    r"ConnectTimeout|ProxyError|No matching distribution found|Could not find a version|Max retries",
+    r"ConnectTimeout|ProxyError|Max retries",
     re.IGNORECASE,
 )
+NOT_FOUND = re.compile(r"No matching distribution found for ([^\s;]+)")
 
 
 class SetupFailed(Exception):
@@ -213,6 +215,12 @@ def explain_pip(output: str) -> str:
             "Could not fetch the packages: connect this machine to the network, or point pip to an index it can reach"
             " (PIP_INDEX_URL), and run this again"
         )
+    missing = NOT_FOUND.search(output)
+    if missing:
+        return (
+            "pip found no %s for Python %d.%d: connect this machine to the network, try another Python, or point pip to"
+            " an index that has it (PIP_INDEX_URL)" % (missing.group(1), sys.version_info[0], sys.version_info[1])
+        )
     return "pip could not install this project: %s" % last_line(output)
 
 
@@ -227,7 +235,18 @@ def run(title: str, command: Sequence[str], lock: int, explain: Callable[[str], 
     keeps others out."""
     code, output = watched.run(title, command, cwd=ROOT, inherit=lock)
     if code != 0:
-        raise SetupFailed(explain(output))
+        raise SetupFailed(explain(output) + keep(output))
+
+
+def keep(output: str) -> str:
+    """Write `output` to the log, and say where that is. What matters is said on the terminal, so a disk that is full
+    is no reason to say something else."""
+    try:
+        with open(LOG, "w", encoding="utf-8", errors="replace") as file:
+            file.write(output)
+    except OSError:
+        return ""
+    return "; details: %s" % LOG
 
 
 def say(text: str) -> None:

@@ -32,7 +32,8 @@ def run(title: str, command: Sequence[str], cwd: str, inherit: int) -> Tuple[int
             now = time.monotonic()
             if now - told >= (ON_TERMINAL if sys.stderr.isatty() else IN_PIPE):
                 told = now
-                show("  %s, %d s: %s" % (title, now - started, latest_step(output)))
+                step = latest_step(output)
+                show("  %s, %d s%s" % (title, now - started, ": " + step if step else ""))
     except BaseException:
         process.kill()
         raise

@@ -19,6 +19,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def two_free_ports() -> tuple[int, int]:
+    """Of the API and of the inference server. Two calls of `free_port` can come to the same one."""
+    with socket.socket() as api, socket.socket() as backend:
+        for probe in (api, backend):
+            probe.bind(("127.0.0.1", 0))
+        return int(api.getsockname()[1]), int(backend.getsockname()[1])
+
+
 def until(happens: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not happens():

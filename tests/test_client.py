@@ -13,7 +13,7 @@ import pytest
 import respx
 
 from jev_local.client import BadReply, Client, ClientError, Refused, TimedOut, Unreachable, UnusableServer
-from jev_local.reply import ChoiceAnswer, NoulAnswer, OtherAnswer, Reply, ScoreAnswer, diagnostics
+from jev_local.received import Received, ReceivedChoice, ReceivedNoul, ReceivedOther, ReceivedScore
 
 URL = "http://127.0.0.1:8080"
 BODY = b'{"state": "s", "questions": {"q": {"type": "noul"}}}'
@@ -37,7 +37,7 @@ def api() -> Iterator[respx.Route]:
         yield router.post("/v1/systemone")
 
 
-def ask(*, url: str = URL, key: str = "", timeout: float = 5.0, body: bytes = BODY) -> Reply:
+def ask(*, url: str = URL, key: str = "", timeout: float = 5.0, body: bytes = BODY) -> Received:
     with Client(url, key=key, timeout=timeout) as client:
         return client.ask(body)
 
@@ -73,10 +73,10 @@ def test_a_reply_is_typed(api: respx.Route) -> None:
     assert got.document == answers
     assert (got.model, got.input_tokens, got.output_tokens) == ("tiny", 12, 1)
     assert got.answers == {
-        "n": NoulAnswer(1.0),
-        "c": ChoiceAnswer("a", 0.5, {"a": 0.75, "b": 0.25}),
-        "s": ScoreAnswer(1.25, 0.5, {0: 0.25, 1: 0.75}, {0: "calm", 1: {"mood": "angry"}}),
-        "b": OtherAnswer({"type": "box", "box": {}}),
+        "n": ReceivedNoul(1.0),
+        "c": ReceivedChoice("a", 0.5, {"a": 0.75, "b": 0.25}),
+        "s": ReceivedScore(1.25, 0.5, {0: 0.25, 1: 0.75}, {0: "calm", 1: {"mood": "angry"}}),
+        "b": ReceivedOther({"type": "box", "box": {}}),
     }
     assert got.headers["x-jev-local-state-cache"] == "off"
     assert got.seconds >= 0
@@ -86,8 +86,28 @@ def test_levels_come_in_their_own_order(api: respx.Route) -> None:
     levels = {str(level): 0.1 for level in (9, 0, 1, 8, 2, 7, 3, 6, 4, 5)}
     api.respond(json=reply(s={**SCORE, "probabilities": levels}))
     answer = ask().answers["s"]
-    assert isinstance(answer, ScoreAnswer)
+    assert isinstance(answer, ReceivedScore)
     assert list(answer.probabilities) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("told", "warnings"),
+    [
+        (["low-mass", "b"], ("low-mass", "b")),
+        ([], ()),
+        (None, ()),
+        ("low-mass", ()),
+        ([1, "a", None], ("a",)),
+        ({}, ()),
+    ],
+)
+def test_warnings_come_with_each_answer_and_make_no_reply_unreadable(
+    api: respx.Route, told: object, warnings: tuple[str, ...]
+) -> None:
+    noul = {"type": "noul", "noul": 0.5}
+    api.respond(json=reply(**{kind["type"]: {**kind, "x_warnings": told} for kind in (noul, CHOICE, SCORE)}))
+    answers = ask().answers.values()
+    assert [answer.warnings for answer in answers if not isinstance(answer, ReceivedOther)] == [warnings] * 3
 
 
 @pytest.mark.parametrize("usage", [{}, {"input_tokens": None}, {"input_tokens": True}])
@@ -103,7 +123,9 @@ def test_token_counts_may_be_missing(api: respx.Route, usage: dict[str, Any]) ->
         (b"", "not JSON"),
         (b'{"model": "m"', "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
-        (b"[" * 5000 + b"]" * 5000, "not JSON"),
+        ("\ufeff{}".encode("utf-16"), "not JSON"),
+        (b"[" * 5000 + b"]" * 5000, "nested more than 128 levels deep"),
+        (b'{"x":' * 129 + b"1" + b"}" * 129, "nested more than 128 levels deep"),
         (b'{"noul": NaN}', "not JSON"),
         (b"[]", "the reply is not an object"),
         (b"{}", "usage is not an object"),
@@ -157,6 +179,7 @@ def test_a_reply_that_does_not_decompress(api: respx.Route) -> None:
         ({"error": "no"}, ("no",)),
         ({"message": "no"}, ("no",)),
         ({"detail": []}, ("Bad Request",)),
+        ({"detail": [json.loads("[" * 500 + '"x"' + "]" * 500), "no"]}, ("no",)),
         ({"detail": {"message": "  "}}, ("Bad Request",)),
         ({"detail": None}, ("Bad Request",)),
         (["what"], ("Bad Request",)),
@@ -265,19 +288,3 @@ def test_other_servers_are_asked_through_the_proxy_of_the_environment(proxy: soc
     with pytest.raises(TimedOut):
         ask(url="http://api.invalid", timeout=0.3)
     proxy.accept()[0].close()
-
-
-def test_diagnostics_are_ours_in_their_order_and_nothing_else() -> None:
-    headers = {
-        "content-type": "application/json",
-        "x-typesafe-request-id": "req_1",
-        "server-timing": "total;dur=1",
-        "x-jev-local-future": "new",
-        "x-jev-local-state-cache": "off",
-    }
-    assert diagnostics(headers) == (
-        ("X-Jev-Local-State-Cache", "off"),
-        ("Server-Timing", "total;dur=1"),
-        ("X-Typesafe-Request-Id", "req_1"),
-        ("X-Jev-Local-Future", "new"),
-    )

@@ -28,7 +28,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "engine": ("engine",),
     "wire": ("wire",),
     "app": ("app", "web"),
-    "client": ("client", "reply", "inputs"),
+    "client": ("client", "received", "inputs"),
     "cli": ("cli", "output_file", "rows", "safe_text", "terminal"),
     "serve": ("serve",),
     "launch": ("launch",),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from jev_local.reply import Reply, parse
+from jev_local.received import Received, parse
 from jev_local.rows import MOST_BARS, rows
 from jev_local.safe_text import clean, to_json
 from jev_local.terminal import headers_text, table, waiting
@@ -167,7 +167,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-def reply_of(answers: dict[str, Any], headers: dict[str, str] | None = None) -> Reply:
+def reply_of(answers: dict[str, Any], headers: dict[str, str] | None = None) -> Received:
     document = {"model": "tiny-lfm2", "answers": answers, "usage": {"input_tokens": 4212, "output_tokens": 12}}
     return parse(json.dumps(document).encode(), headers=HEADERS if headers is None else headers, seconds=1.94)
 
@@ -177,7 +177,7 @@ def drawn(
     monkeypatch: pytest.MonkeyPatch,
     *,
     request: object = REQUEST,
-    reply: Reply | None = None,
+    reply: Received | None = None,
     stream: Stream | None = None,
     with_diagnostics: bool = False,
 ) -> str:
@@ -244,6 +244,29 @@ def test_warnings_are_shown_without_being_asked_for(monkeypatch: pytest.MonkeyPa
     assert "Warnings  low-mass=3\n" in text
 
 
+def test_an_answer_to_doubt_carries_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    doubted = {
+        **ANSWERS,
+        "refund": {**ANSWERS["refund"], "x_warnings": ["low-mass", "wants-to-think"]},
+        "department": {**ANSWERS["department"], "x_warnings": []},
+        "frustration": {**ANSWERS["frustration"], "x_warnings": ["low-mass"]},
+    }
+    assert drawn(120, monkeypatch, reply=reply_of(doubted)).splitlines()[6:16] == [
+        "refund                               yes                yes █████████████████████████████████████▍     91.3%"
+        "           -",
+        "お客様は返金を求めていますか。       ! low-mass",
+        "                                     ! wants-to-think",
+        AT_120.splitlines()[5],
+        *AT_120.splitlines()[9:12],
+        AT_120.splitlines()[5],
+        *AT_120.splitlines()[13:15],
+    ]
+    narrow = drawn(40, monkeypatch, reply=reply_of(doubted)).splitlines()
+    assert narrow[narrow.index("yes") + 1 :][:2] == ["! low-mass", "! wants-to-think"]
+    assert narrow.count("! low-mass") == 2
+    assert drawn(80, monkeypatch, reply=reply_of(doubted)).count("! low-mass") == 2
+
+
 def test_a_choice_of_255_shows_its_top_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"option-{index}" for index in range(255)]
     shares = dict.fromkeys(reversed(names), 0.001) | {"option-200": 0.746}
@@ -304,7 +327,7 @@ def test_texts_that_mean_harm_are_only_shown(width: int, encoding: str, monkeypa
     question = {"type": "choice", "instructions": EVIL, "criteria": {EVIL: EVIL}}
     request = {"state": {EVIL: EVIL}, "questions": {EVIL: question, "s": {"type": "score", "instructions": [EVIL]}}}
     answers = {
-        EVIL: {"type": "choice", "choice": EVIL, "confidence": 1, "probabilities": {EVIL: 1}},
+        EVIL: {"type": "choice", "choice": EVIL, "confidence": 1, "probabilities": {EVIL: 1}, "x_warnings": [EVIL]},
         "s": {"type": "score", "score": 0, "confidence": 1, "legend": {"0": EVIL}, "probabilities": {"0": 1}},
         "o": {"type": EVIL},
     }

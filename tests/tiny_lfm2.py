@@ -36,11 +36,11 @@ CHAT_TEMPLATE = (
 Matrix = NDArray[np.float32]
 
 
-def write(path: Path) -> Path:
+def write(path: Path, *, template: str = CHAT_TEMPLATE) -> Path:
     """Write the model to `path`, whole or not at all."""
     draft = path.with_suffix(".part")
     writer = gguf.GGUFWriter(draft, "lfm2")
-    tokens = _describe(writer)
+    tokens = _describe(writer, template)
     _fill(writer, tokens)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -49,7 +49,7 @@ def write(path: Path) -> Path:
     return draft.rename(path)
 
 
-def _describe(writer: gguf.GGUFWriter) -> list[str]:
+def _describe(writer: gguf.GGUFWriter, template: str) -> list[str]:
     alphabet = _byte_alphabet()
     text = [alphabet[byte] for byte in range(256)] + [merge.replace(" ", "") for merge in MERGES]
     tokens = CONTROL + text
@@ -76,7 +76,7 @@ def _describe(writer: gguf.GGUFWriter) -> list[str]:
     writer.add_pad_token_id(tokens.index("<|pad|>"))
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    writer.add_chat_template(template)
     return tokens
 
 

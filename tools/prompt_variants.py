@@ -68,17 +68,14 @@ VARIANTS: tuple[Variant, ...] = (
         "no system text, no word before the question",
     ),
     Variant(
-        replace(
-            PREFILL,
-            name="prefill-option",
-            option="({label}) {text}",
-            system="",
-            ask="",
-            close="Which option is best?",
-            prefill="Option (",
-        ),
+        replace(PREFILL, name="prefill-option", system="", prefill="Option ("),
         "letters",
         "a short beginning of the assistant's message",
+    ),
+    Variant(
+        replace(PREFILL, name="prefill-option-paren", system="", option="({label}) {text}", prefill="Option ("),
+        "letters",
+        "the same, (A) option",
     ),
     Variant(
         replace(PREFILL, name="prefill-noclose", system="", close=""), "letters", "no system text, no closing line"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from jev_local.launch.arguments import add_api_options, api_settings, parser
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.exposure import warning
 from jev_local.settings import DEFAULT_KEY, ApiSettings
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return reason.code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `./run.sh | head`: nobody reads on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        return 141  # what shells say of a program that SIGPIPE ended
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -46,8 +50,11 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
     from jev_local.launch import up  # noqa: PLC0415  # --help stays quick
 
-    words = ["--backend-url", f"http://127.0.0.1:{parsed.backend_port}", "--port", str(parsed.port), *for_api]
-    api = argparse.ArgumentParser(prog="jev-local up --", epilog="These go to the API: see jev-local serve --help.")
+    backend_url = f"http://127.0.0.1:{parsed.backend_port}"
+    words = ["--backend-url", backend_url, "--port", str(parsed.port), *for_api]
+    api = argparse.ArgumentParser(
+        prog="jev-local up --", epilog="These go to the API: see jev-local serve --help.", allow_abbrev=False
+    )
     add_api_options(api)
     wishes = up.Wishes(
         api=api_settings(api.parse_args(words), os.environ),
@@ -55,6 +62,10 @@ def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
         once=parsed.once,
         demo=parsed.demo,
     )
+    if wishes.api.backend_url != backend_url:
+        raise CannotStart(
+            "`up` starts an inference server of its own: take `jev-local serve` to use the one at --backend-url", code=2
+        )
     if wishes.api.port == parsed.backend_port:
         raise CannotStart(f"the API and the inference server cannot both have port {wishes.api.port}", code=2)
     return up.run(_plan(parsed, parsed.backend_port, "--backend-port", to_terminal=False), wishes, demo=_demo)
@@ -93,6 +104,8 @@ def _serve(parsed: argparse.Namespace) -> int:
 
     settings = api_settings(parsed, os.environ)
     print(in_force(settings, os.environ), flush=True)
+    if (line := warning(settings)) is not None:
+        print(line, file=sys.stderr, flush=True)
     try:
         return serve.run(settings)
     except KeyboardInterrupt:  # uvicorn ends well and then raises the signal once more

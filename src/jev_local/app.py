@@ -16,7 +16,7 @@ from jev_local.errors import JevError
 from jev_local.settings import ApiSettings
 from jev_local.web.docs import docs_page
 from jev_local.web.frame import Frame
-from jev_local.web.gate import KeyGate
+from jev_local.web.gate import HostGate, KeyGate
 from jev_local.web.openapi import document
 from jev_local.web.responses import json_response, on_jev_error
 from jev_local.web.status import models, readiness
@@ -46,7 +46,8 @@ def create_app(*, engine: Engine, settings: ApiSettings, limits: BodyLimits | No
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     # The one added last stands outermost.
     app.add_middleware(KeyGate, key=settings.key)
-    app.add_middleware(Frame)
+    app.add_middleware(HostGate, host=settings.host)
+    app.add_middleware(Frame, routes=app.routes)
     app.add_exception_handler(JevError, on_jev_error)
 
     @app.post("/v1/systemone")
@@ -57,11 +58,12 @@ def create_app(*, engine: Engine, settings: ApiSettings, limits: BodyLimits | No
     async def list_models() -> Response:
         return json_response(models(engine.status(), started))
 
-    @app.get("/health")
+    # HEAD is what some load balancers send; the server leaves the body out.
+    @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> Response:
         return json_response({"status": "ok"})
 
-    @app.get("/ready")
+    @app.api_route("/ready", methods=["GET", "HEAD"])
     async def ready() -> Response:
         status, body, headers = readiness(engine.status())
         return json_response(body, status=status, headers=headers)

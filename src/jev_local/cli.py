@@ -20,7 +20,7 @@ from jev_local.client import (
     UnusableServer,
 )
 from jev_local.output_file import OutputFile, UnusableFile
-from jev_local.reply import Reply
+from jev_local.received import Received
 from jev_local.safe_text import clean, to_json
 from jev_local.settings import DEFAULT_API_URL, api_key
 from jev_local.terminal import headers_text, table, waiting
@@ -124,7 +124,7 @@ def _request(arguments: argparse.Namespace) -> inputs.Request:
     return request if arguments.state is None else inputs.with_state(request, inputs.state(arguments.state))
 
 
-def _show(request: inputs.Request, reply: Reply, arguments: argparse.Namespace, output: OutputFile | None) -> int:
+def _show(request: inputs.Request, reply: Received, arguments: argparse.Namespace, output: OutputFile | None) -> int:
     code = ANSWERED
     if output is not None:
         try:
@@ -164,7 +164,7 @@ def _complain(error: ClientError, *, with_headers: bool) -> int:
 def _refusal(error: Refused) -> None:
     hints: Mapping[int, str] = {
         401: "Set the server's key with --key or JEV_API_KEY.",
-        403: "Set the server's key with --key or JEV_API_KEY.",
+        403: "If it is the key that is missing: --key or JEV_API_KEY.",
         404: "--url is the server's root, without /v1.",
     }
     reasons = list(error.reasons[:MOST_REASONS])

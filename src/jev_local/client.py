@@ -12,7 +12,6 @@ Nothing is retried here: the work behind one request is expensive, and the calle
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import time
 from collections.abc import Mapping
@@ -23,8 +22,9 @@ import httpx
 
 from jev_local import __version__
 from jev_local.errors import JevError
-from jev_local.reply import Reply, parse
+from jev_local.received import Received, parse
 from jev_local.settings import DEFAULT_API_URL
+from jev_local.wire.hosts import is_loopback
 
 PATH = "/v1/systemone"
 DEFAULT_TIMEOUT = 120.0
@@ -76,7 +76,7 @@ class Client:
             headers=headers,
             timeout=timeout,
             # A proxy from the environment cannot reach this machine's loopback, and must not see what goes there.
-            trust_env=not _is_loopback(root.host),
+            trust_env=not is_loopback(root.host),
         )
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class Client:
     def close(self) -> None:
         self._http.close()
 
-    def ask(self, body: bytes) -> Reply:
+    def ask(self, body: bytes) -> Received:
         """Send a request body as it stands and return the checked reply. Raises ClientError."""
         started = time.monotonic()
         try:
@@ -135,13 +135,6 @@ def _root(url: str) -> httpx.URL:
     return root
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
 def _cause(error: httpx.RequestError) -> str:
     """httpx words: "[Errno 111] Connection refused", or nothing at all for some broken connections."""
     text = str(error).rstrip(".")
@@ -157,22 +150,21 @@ def _reasons(content: bytes, phrase: str) -> tuple[str, ...]:
         body = None
     if isinstance(body, dict):
         for key in ("detail", "error", "message"):
-            if reasons := _spoken(body.get(key)):
+            said = body.get(key)
+            if reasons := tuple(filter(None, map(_spoken, said if isinstance(said, list) else [said]))):
                 return reasons
     return (phrase or "no reason given",)
 
 
-def _spoken(said: object) -> tuple[str, ...]:
+def _spoken(said: object) -> str:
     match said:
-        case str() if said.strip():
-            return (said,)
+        case str():
+            return said if said.strip() else ""
         case {"loc": list(loc), "msg": str(msg)}:
             at = ".".join(map(str, loc[1:] if loc[:1] == ["body"] else loc))
-            return (f"{at}: {msg}" if at else msg,)
+            return f"{at}: {msg}" if at else msg
         case {"message": str(message)} if message.strip():
-            return (message,)
+            return message
         case {"msg": str(message)} | {"error_type": str(message)} | {"type": str(message)}:
-            return (message,)
-        case list():
-            return tuple(reason for entry in said for reason in _spoken(entry))
-    return ()
+            return message
+    return ""

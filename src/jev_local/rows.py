@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jev_local.reply import Answer, ChoiceAnswer, NoulAnswer, Reply, ScoreAnswer
+from jev_local.received import Received, ReceivedAnswer, ReceivedChoice, ReceivedNoul, ReceivedOther, ReceivedScore
 
 MOST_BARS = 6
 """A choice with more options shows all but the most probable ones as one line, to stay readable at 255."""
@@ -35,9 +35,10 @@ class Row:
     confidence: float | None = None
     hidden: int = 0
     hidden_share: float = 0.0
+    warnings: tuple[str, ...] = ()
 
 
-def rows(request: object, reply: Reply) -> tuple[Row, ...]:
+def rows(request: object, reply: Received) -> tuple[Row, ...]:
     """One row per question in the order of the request, then any answers that nobody asked for."""
     questions = _mapping(_mapping(request).get("questions"))
     asked = tuple(_row(id_, _mapping(question), reply.answers.get(id_)) for id_, question in questions.items())
@@ -59,24 +60,25 @@ def as_text(value: object) -> str:
         return "(nested too deeply to be shown)"
 
 
-def _row(id_: str, question: Mapping[str, object], answer: Answer | None) -> Row:
+def _row(id_: str, question: Mapping[str, object], answer: ReceivedAnswer | None) -> Row:
     text = as_text(question.get("instructions"))
     match answer:
-        case NoulAnswer(noul=yes):
+        case ReceivedNoul(noul=yes):
             # A noul may come without instructions; then what counts as yes is the question.
             text = text or as_text(_mapping(question.get("criteria")).get("true"))
-            return Row(id_, text, "yes" if yes >= 0.5 else "no", (Bar("yes", yes, yes >= 0.5),))
-        case ChoiceAnswer():
+            bar = Bar("yes", yes, yes >= 0.5)
+            return Row(id_, text, "yes" if bar.chosen else "no", (bar,), warnings=answer.warnings)
+        case ReceivedChoice():
             return _choice(id_, text, _mapping(question.get("criteria")), answer)
-        case ScoreAnswer():
+        case ReceivedScore():
             return _score(id_, text, answer)
         case None:
             return Row(id_, text, "(no answer)")
-        case _:
+        case ReceivedOther():
             return Row(id_, text, as_text(answer.fields))
 
 
-def _choice(id_: str, text: str, criteria: Mapping[str, object], answer: ChoiceAnswer) -> Row:
+def _choice(id_: str, text: str, criteria: Mapping[str, object], answer: ReceivedChoice) -> Row:
     # The server's order means nothing, so options of equal probability stand as the request has them.
     order = {name: index for index, name in enumerate(criteria)}
     ranked = sorted(answer.probabilities.items(), key=lambda option: (-option[1], order.get(option[0], len(order))))
@@ -90,10 +92,11 @@ def _choice(id_: str, text: str, criteria: Mapping[str, object], answer: ChoiceA
         confidence=answer.confidence,
         hidden=len(ranked) - len(shown),
         hidden_share=sum(share for _, share in ranked[len(shown) :]),
+        warnings=answer.warnings,
     )
 
 
-def _score(id_: str, text: str, answer: ScoreAnswer) -> Row:
+def _score(id_: str, text: str, answer: ReceivedScore) -> Row:
     nearest = int(answer.score + 0.5)
     meaning = as_text(answer.legend.get(nearest))
     top = max(answer.probabilities, default=0)
@@ -106,6 +109,7 @@ def _score(id_: str, text: str, answer: ScoreAnswer) -> Row:
             for level, share in answer.probabilities.items()
         ),
         confidence=answer.confidence,
+        warnings=answer.warnings,
     )
 
 

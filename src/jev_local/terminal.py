@@ -19,10 +19,10 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
 from rich.table import Table
 from rich.text import Text
 
-from jev_local.reply import Reply, diagnostics
+from jev_local.received import Received
 from jev_local.rows import Bar, Row, rows, state_of
 from jev_local.safe_text import clean, is_utf
-from jev_local.wire.headers import NO_WARNINGS, WARNINGS
+from jev_local.wire.headers import NO_WARNINGS, WARNINGS, pick
 
 NARROW = 72
 """Below this many cells, four columns leave too little for Japanese questions and the rows are stacked."""
@@ -37,7 +37,7 @@ SHORTEST_BAR = 8
 PERCENT = 6  # "100.0%"
 
 
-def table(request: object, reply: Reply, stream: TextIO, *, with_diagnostics: bool = False) -> str:
+def table(request: object, reply: Received, stream: TextIO, *, with_diagnostics: bool = False) -> str:
     """The answers to `request`, laid out for `stream`; writing them is the caller's."""
     console = _console(stream)
     sheet = _Sheet(console)
@@ -45,7 +45,7 @@ def table(request: object, reply: Reply, stream: TextIO, *, with_diagnostics: bo
     with console.capture() as captured:
         parts = [sheet.heading(request, reply), "", sheet.body(rows(request, reply))]
         if with_diagnostics:
-            parts += ["", sheet.pairs(diagnostics(reply.headers))]
+            parts += ["", sheet.pairs(pick(reply.headers))]
         console.print(Group(*parts), width=sheet.width)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
@@ -61,7 +61,7 @@ class _Sheet:
         self._rule = "─" if rich_characters else "-"
         self._blocks = "█▏▎▍▌▋▊▉" if rich_characters else "#"
 
-    def heading(self, request: object, reply: Reply) -> RenderableType:
+    def heading(self, request: object, reply: Received) -> RenderableType:
         room = (self.width - len("Warnings  ")) * STATE_LINES - 1  # a wide character may leave a cell at a line's end
         pairs = [("State", self._shortened(state_of(request), room)), ("Model", reply.model), ("Took", _cost(reply))]
         # Codes with counts: something about the answers deserves a second look.
@@ -95,7 +95,7 @@ class _Sheet:
             grid.add_row(*(Text(self._rule * width, "dim") for width in widths))
             grid.add_row(
                 Group(self._text(row.id, "bold"), self._text(row.question)),
-                self._text(row.answer, "bold cyan"),
+                Group(self._text(row.answer, "bold cyan"), *self._marks(row)),
                 self._bars(row, widths[2]),
                 "-" if row.confidence is None else f"{row.confidence:.2f}",
             )
@@ -107,11 +107,15 @@ class _Sheet:
             blocks += [Text(self._rule * self.width, "dim"), self._text(row.id, "bold")]
             if row.question:
                 blocks.append(self._text(row.question))
-            blocks.append(self._text(row.answer, "bold cyan"))
+            blocks += [self._text(row.answer, "bold cyan"), *self._marks(row)]
             blocks.append(Padding(self._bars(row, self.width - 2), (0, 0, 0, 2)))
             if row.confidence is not None:
                 blocks.append(Text(f"  confidence {row.confidence:.2f}"))
         return Group(*blocks)
+
+    def _marks(self, row: Row) -> list[Text]:
+        """One line for each thing about an answer that deserves a second look."""
+        return [self._text(f"! {code}", "yellow") for code in row.warnings]
 
     def _bars(self, row: Row, width: int) -> RenderableType:
         rest = f"{self._ellipsis} {row.hidden} more" if row.hidden else ""
@@ -144,7 +148,7 @@ class _Sheet:
         return Text(clean(text, self._encoding), style, overflow="fold")
 
 
-def _cost(reply: Reply) -> str:
+def _cost(reply: Received) -> str:
     counts = (("in", reply.input_tokens), ("out", reply.output_tokens))
     time = f"{reply.seconds:.1f} s" if reply.seconds >= 1 else f"{reply.seconds * 1000:.0f} ms"
     return ", ".join([time, *(f"{n:,} tokens {way}" for way, n in counts if n is not None)])
@@ -152,7 +156,7 @@ def _cost(reply: Reply) -> str:
 
 def headers_text(headers: Mapping[str, str]) -> str:
     """The diagnostic headers, one a line, for places where no table is."""
-    return "".join(f"{name}: {clean(value)}\n" for name, value in diagnostics(headers))
+    return "".join(f"{name}: {clean(value)}\n" for name, value in pick(headers))
 
 
 @contextmanager

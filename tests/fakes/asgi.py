@@ -22,11 +22,15 @@ ONE_NOUL: dict[str, Any] = {"state": "It rains.", "questions": {"wet": {"type": 
 
 
 def scene(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs an async test on a loop of its own."""
+    """Runs an async test on a loop of its own, for a minute at most: one that waits for what never comes fails."""
 
     @wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
+        async def bounded() -> None:
+            async with asyncio.timeout(60):
+                await test(*args, **kwargs)
+
+        asyncio.run(bounded())
 
     return run
 
@@ -39,23 +43,32 @@ def app_for(engine: Any, *, key: str = KEY, limits: BodyLimits | None = None, **
 async def http(app: FastAPI, *, key: str | None = KEY) -> AsyncIterator[httpx.AsyncClient]:
     headers = {"authorization": f"Bearer {key}"} if key is not None else {}
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://jev.test", headers=headers) as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080", headers=headers) as client:
         yield client
 
 
 class Wire:
     """One request as the server sees it: tests put messages in and read what the app sent."""
 
-    def __init__(self, app: FastAPI, *, path: str = "/v1/systemone", headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        path: str = "/v1/systemone",
+        method: str = "POST",
+        server: str = "127.0.0.1",
+        headers: dict[str, str] | None = None,
+    ) -> None:
         self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: list[dict[str, Any]] = []
         self.received = 0
+        self._taken = asyncio.Event()
         raw = [(k.lower().encode(), v.encode()) for k, v in {**AUTH, **(headers or {})}.items()]
-        scope = {
+        self.scope: dict[str, Any] = {
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
-            "method": "POST",
+            "method": method,
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
@@ -63,9 +76,9 @@ class Wire:
             "root_path": "",
             "headers": raw,
             "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 80),
+            "server": (server, 80),
         }
-        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+        self.task = asyncio.create_task(app(self.scope, self._receive, self._send))
 
     def body(self, value: Any = ONE_NOUL) -> None:
         self.chunk(json.dumps(value).encode(), more=False)
@@ -75,6 +88,11 @@ class Wire:
 
     def disconnect(self) -> None:
         self.incoming.put_nowait({"type": "http.disconnect"})
+
+    async def until_reading(self) -> None:
+        """Until the app has taken its first message."""
+        async with asyncio.timeout(5):
+            await self._taken.wait()
 
     @property
     def status(self) -> int:
@@ -87,6 +105,7 @@ class Wire:
     async def _receive(self) -> dict[str, Any]:
         message = await self.incoming.get()
         self.received += 1
+        self._taken.set()
         return message
 
     async def _send(self, message: dict[str, Any]) -> None:

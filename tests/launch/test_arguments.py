@@ -1,3 +1,8 @@
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -5,8 +10,12 @@ import pytest
 from jev_local import __main__ as program
 from jev_local.launch.arguments import parser
 from jev_local.launch.inference import InferenceServer
+from jev_local.launch.ports import BACKEND_PORT
 from jev_local.launch.up import Wishes, url
-from jev_local.settings import ApiSettings
+from jev_local.settings import DEFAULT_BACKEND_URL, ApiSettings
+from programs import free_port, two_free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -20,12 +29,13 @@ def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, t
 
     monkeypatch.setattr("jev_local.launch.up.run", run)
     monkeypatch.setenv("JEV_HOME", str(tmp_path))
-    words = ["up", "--port", "41001", "--backend-port", "41002", "--model", str(model), "--no-demo"]
+    api, backend = two_free_ports()
+    words = ["up", "--port", str(api), "--backend-port", str(backend), "--model", str(model), "--no-demo"]
     assert program.main([*words, "--", "--workers", "2", "--details"]) == 0
     ((server, wishes),) = seen
-    assert server.options.port == 41002
-    assert (wishes.api.port, wishes.api.workers, wishes.api.details) == (41001, 2, True)
-    assert wishes.api.backend_url == "http://127.0.0.1:41002"
+    assert server.options.port == backend
+    assert (wishes.api.port, wishes.api.workers, wishes.api.details) == (api, 2, True)
+    assert wishes.api.backend_url == f"http://127.0.0.1:{backend}"
     assert (wishes.once, wishes.demo) == (False, False)
     assert wishes.api_arguments[-3:] == ("--workers", "2", "--details")
 
@@ -37,11 +47,25 @@ def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, t
         (["up", "--port", "70000"], "1 to 65535"),
         (["up", "--model", "gpt"], "starter, smollm2"),
         (["up", "--model", "/no/such/file.gguf"], "No such file"),
-        (["up", "--port", "41003", "--backend-port", "41003"], "cannot both"),
+        (["up", "--port", "9000", "--backend-port", "9000"], "cannot both"),
         (["up", "--", "--wrokers", "3"], "--wrokers"),
+        (["up", "--", "--detail"], "--detail"),
+        (["up", "--", "--backend-url", "http://10.0.0.5:8097"], "jev-local serve"),
+        (["up", "--on"], "--on"),
         (["serve", "--", "--details"], "only `up`"),
         (["serve", "--workers", "0"], "--workers has to be at least 1"),
-        (["serve", "--backend-timeout", "-1"], "--backend-timeout has to be positive"),
+        (["serve", "--workers", "many"], "--workers"),
+        (["serve", "--backend-timeout", "-1"], "--backend-timeout has to be a positive number"),
+        (["serve", "--backend-timeout", "nan"], "--backend-timeout has to be a positive number"),
+        (["serve", "--backend-timeout", "inf"], "--backend-timeout has to be a positive number"),
+        (["serve", "--backend-url", "localhost:8097"], "--backend-url has to look like http://127.0.0.1:8097, got 'lo"),
+        (["serve", "--backend-url", "my_box:8097"], "got 'my_box:8097'"),
+        (["serve", "--backend-url", "http://box:80970"], "Port out of range"),
+        (["serve", "--backend-url", "http://box:http"], "--backend-url has to look like"),
+        (["serve", "--backend-url", "http://[::1"], "--backend-url has to look like"),
+        (["serve", "--backend-url", "http://a b"], "--backend-url has to look like"),
+        (["serve", "--backend-url", "http://box?x=1"], "--backend-url has to look like"),
+        (["up", "--", "--backend-timeout", "nan"], "--backend-timeout has to be a positive number"),
         (["dance"], "dance"),
         ([], "COMMAND"),
     ],
@@ -59,7 +83,24 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     except SystemExit as stop:
         code = int(stop.code or 0)
     assert code == 2
-    assert complaint in capsys.readouterr().err.splitlines()[-1]
+    *before, line = capsys.readouterr().err.splitlines()
+    assert complaint in line
+    assert not before or before[0].startswith("usage: "), "argparse shows its usage first; we say one line"
+
+
+def test_a_password_in_a_url_is_refused_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for address in ("http://user:hunter2@box:8097", "user:hunter2@box", "http://user:hunter2@box:80970"):
+        assert program.main(["serve", "--backend-url", address]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "without a user name and a password" in line
+        assert "hunter2" not in line
+
+
+def test_the_api_looks_where_the_inference_server_listens() -> None:
+    assert f"http://127.0.0.1:{BACKEND_PORT}" == DEFAULT_BACKEND_URL
+    assert parser().parse_args(["backend"]).port == BACKEND_PORT
+    assert parser().parse_args(["up"]).backend_port == BACKEND_PORT
+    assert parser().parse_args(["serve"]).backend_url == DEFAULT_BACKEND_URL
 
 
 @pytest.mark.parametrize(
@@ -81,8 +122,9 @@ def test_a_bad_variable_is_one_line_and_exit_code_2(
 ) -> None:
     monkeypatch.setenv("JEV_HOME", str(tmp_path))
     monkeypatch.setenv(*setting.split("="))
-    assert program.main(["backend", "--port", "41004"]) == 2
-    assert complaint in capsys.readouterr().err
+    assert program.main(["backend", "--port", str(free_port())]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line
 
 
 @pytest.mark.parametrize(
@@ -126,7 +168,31 @@ def test_without_a_server_the_remedy_is_named(
     monkeypatch.setenv("JEV_HOME", str(tmp_path))
     monkeypatch.delenv("LLAMA_SERVER", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert program.main(["backend", "--port", "41005"]) == 1
+    assert program.main(["backend", "--port", str(free_port())]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "pip install 'jev-local[local]'" in line
+    (wheel,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["local"]
+    assert f"(pip install {wheel})" in line, "the version that pyproject.toml pins"
     assert "LLAMA_SERVER" in line
+
+    def absent(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", absent)
+    assert program.main(["backend", "--port", str(free_port())]) == 1
+    assert "(pip install xllamacpp)" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_ends_it_quietly() -> None:
+    """`./run.sh | head`"""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing) as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "jev_local", "serve", "--port", str(free_port())],
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (141, "")

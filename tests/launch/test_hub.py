@@ -25,6 +25,7 @@ class Hub:
 
     address: str = ""
     break_after: int | None = None
+    refusals: list[int] = field(default_factory=list)
     serves_ranges: bool = True
     ranges: list[str] = field(default_factory=list)
 
@@ -42,6 +43,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             asked = self.headers.get("Range", "")
             if with_body:
                 state.ranges.append(asked)
+                if state.refusals:
+                    self.send_error(state.refusals.pop())
+                    return
             asked = asked if state.serves_ranges else ""
             if asked.startswith("bytes="):
                 begin = int(asked[6:].split("-")[0])
@@ -72,6 +76,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", state.address + TEMPLATE)
+    monkeypatch.setattr(hub, "PAUSE", 0.0)
     yield state
     server.shutdown()
     server.server_close()
@@ -117,6 +122,14 @@ def test_a_hub_that_gives_nothing_more_is_given_up(stand_in: Hub, tmp_path: Path
     with pytest.raises(CannotStart, match="broke off"):
         hub.download(SOURCE, tmp_path, progress=lambda _: None)
     assert len(stand_in.ranges) == hub.FRUITLESS
+
+
+def test_a_hub_that_is_too_busy_for_a_moment_is_asked_again(stand_in: Hub, tmp_path: Path) -> None:
+    stand_in.refusals = [503, 429]
+    assert hub.download(SOURCE, tmp_path, progress=lambda _: None).read_bytes() == CONTENT
+    stand_in.refusals = [403]
+    with pytest.raises(CannotStart, match="answers 403"):
+        hub.download(SOURCE, tmp_path / "again", progress=lambda _: None)
 
 
 def test_a_hub_without_the_file_and_one_that_is_not_there(stand_in: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,3 +24,5 @@ def test_an_address_of_another_machine_and_a_name_nobody_has() -> None:
         require_free("192.0.2.1", 8080, option="--port")
     with pytest.raises(CannotStart, match="no address 'no host'"):
         require_free("no host", 8080, option="--port")
+    with pytest.raises(CannotStart, match="no address"):
+        require_free("x" * 70, 8080, option="--port")

@@ -133,3 +133,6 @@ def test_the_end_of_the_log_is_shown_and_the_log_does_not_grow_without_end(
     assert (tmp_path / "log").stat().st_size == 100
     assert child.last_lines(2) == "\n    line 498\n    line 499"
     assert (tmp_path / "log").stat().st_mode & 0o077 == 0
+    silent = Child("silent", ["true"], log=tmp_path / "log")
+    assert silent.wait(10)
+    assert silent.last_lines() == "", "what an earlier run wrote does not explain this one"

@@ -1,10 +1,11 @@
-"""Keys and places."""
+"""Hosts, keys and places."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
+from fastapi import FastAPI
 
 from fakes.asgi import ONE_NOUL, Wire, app_for, http, scene
 from fakes.engine import FakeEngine
@@ -102,8 +103,7 @@ async def test_one_too_many_is_sent_away_unread_and_places_come_back() -> None:
     first.body()
     await engine.until("begin 0")
     second.chunk(b'{"state":')  # a place is held from before the body has come
-    while second.received == 0:
-        await asyncio.sleep(0)
+    await second.until_reading()
 
     third = Wire(app)
     third.body()
@@ -125,6 +125,79 @@ async def test_one_too_many_is_sent_away_unread_and_places_come_back() -> None:
     async with http(app) as client:
         both = await asyncio.gather(*(client.post("/v1/systemone", json=ONE_NOUL) for _ in range(2)))
     assert [response.status_code for response in both] == [200, 200]
+
+
+OURS = [
+    "127.0.0.1:8080", "127.0.0.1", "127.8.0.1:1", "192.168.1.7:8080", "[::1]:8080", "[::1]", "[fe80::1]:80",
+    "localhost", "localhost:8080", "LocalHost:8080", "localhost.", "jev.localhost:8080", "",
+]  # fmt: skip
+FOREIGN = [
+    "evil.test", "evil.test:8080", "localhost.evil.test", "evillocalhost", "127.0.0.1.evil.test", "127.0.0.1@evil.test",
+    "[evil.test]", "evil.test/127.0.0.1", "évil.test", "0x7f.1.evil.test:8080", "local host",
+]  # fmt: skip
+
+
+async def asked(app: FastAPI, host: str, *, path: str = "/v1/models", server: str = "127.0.0.1") -> Wire:
+    """The answer to a request under `host`, which came in at the address `server`."""
+    wire = Wire(app, path=path, method="GET", server=server)
+    wire.scope["headers"].append((b"host", host.encode()))
+    await asyncio.wait_for(wire.task, 5)
+    return wire
+
+
+@pytest.mark.parametrize("host", OURS)
+@scene
+async def test_this_machines_names(host: str) -> None:
+    assert (await asked(app_for(FakeEngine()), host)).status == 200
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+@scene
+async def test_a_page_that_pointed_its_name_at_this_machine_is_refused(host: str) -> None:
+    engine = FakeEngine()
+    for path in ("/v1/models", "/v1/systemone", "/health", "/docs", "/nothing"):
+        wire = await asked(app_for(engine), host, path=path)
+        assert (wire.status, wire.received) == (403, 0)
+        assert b"localhost" in wire.sent[1]["body"]
+        assert b"evil.test" not in wire.sent[1]["body"]
+        assert wire.headers["x-typesafe-request-id"].startswith("req_")
+    assert engine.calls == []
+
+
+@scene
+async def test_every_host_header_counts_and_none_is_fine() -> None:
+    app = app_for(FakeEngine())
+    wire = Wire(app, path="/health", method="GET")
+    await asyncio.wait_for(wire.task, 5)
+    assert wire.status == 200
+    wire = Wire(app, path="/health", method="GET")
+    wire.scope["headers"] += [(b"host", b"localhost"), (b"host", b"evil.test")]
+    await asyncio.wait_for(wire.task, 5)
+    assert wire.status == 403
+
+
+@pytest.mark.parametrize(
+    ("listening", "server", "host", "status"),
+    [
+        # Other machines may come: then what they call this one is not for us to judge.
+        ("0.0.0.0", "127.0.0.1", "evil.test", 200),
+        ("0.0.0.0", "192.168.1.7", "box.lan", 200),
+        ("::", "::1", "evil.test", 200),
+        ("", "127.0.0.1", "evil.test", 200),
+        ("192.168.1.7", "192.168.1.7", "evil.test", 200),
+        ("box.lan", "192.168.1.7", "evil.test", 200),
+        # Loopback by its other names. On Debian a machine's own name is one.
+        ("::1", "::1", "evil.test", 403),
+        ("127.0.0.2", "127.0.0.2", "evil.test", 403),
+        ("localhost", "127.0.0.1", "evil.test", 403),
+        ("My-Box", "127.0.1.1", "evil.test", 403),
+        ("My-Box", "127.0.1.1", "my-box:8080", 200),
+        ("My-Box", "127.0.1.1", "localhost:8080", 200),
+    ],
+)
+@scene
+async def test_only_loopback_is_guarded(listening: str, server: str, host: str, status: int) -> None:
+    assert (await asked(app_for(FakeEngine(), host=listening), host, server=server)).status == status
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), None])

@@ -155,7 +155,8 @@ INVALID: dict[str, tuple[Any, list[tuple[tuple[str | int, ...], str]]]] = {
             ({"type": "choice", "criteria": None}, ("choice", "criteria"), "dict_type"),
             ({"type": "choice", "criteria": ["a", "b"]}, ("choice", "criteria"), "dict_type"),
             ({"type": "choice", "criteria": {}}, ("choice", "criteria"), "too_short"),
-            ({"type": "choice", "criteria": {"a": 1}}, ("choice", "criteria", "a"), "text_type"),
+            ({"type": "choice", "criteria": {"a": 1}}, ("choice", "criteria"), "text_type"),
+            ({"type": "choice", "criteria": {"criteria": 1}}, ("choice", "criteria"), "text_type"),
             ({"type": "choice", "criteria": {"": None, "a": "A"}}, ("choice",), "blank_option"),
             ({"type": "choice", "criteria": {str(i): 0 for i in range(256)}}, ("choice", "criteria"), "too_long"),
             ({"type": "score"}, ("score", "criteria"), "missing"),
@@ -173,6 +174,54 @@ INVALID: dict[str, tuple[Any, list[tuple[tuple[str | int, ...], str]]]] = {
 @pytest.mark.parametrize(("body", "expected"), INVALID.values(), ids=INVALID)
 def test_what_is_wrong_and_where(body: Any, expected: list[tuple[tuple[str | int, ...], str]]) -> None:
     assert issues(body) == expected
+
+
+TWICE = f'{{"{MARK}": 1, "{MARK}": 2}}'
+HALF = f'{{"{MARK}": "\\ud83d"}}'
+
+
+@pytest.mark.parametrize(("fault", "kind"), [(TWICE, "duplicate_key"), (HALF, "lone_surrogate")])
+@pytest.mark.parametrize(
+    ("body", "loc"),
+    [
+        ('{"state": %s}', ("body", "state")),
+        ('{"state": {"patient John Doe": [%s]}}', ("body", "state")),
+        ('{"state": [1, {"questions": {"q": %s}}]}', ("body", "state")),
+        ('{"seed": {"x": %s}}', ("body",)),
+        ('[{"state": %s}]', ("body",)),
+        ('{"questions": [%s]}', ("body", "questions")),
+        ('{"questions": {"q": {"type": "noul", "instructions": %s}}}', (*Q, "instructions")),
+        ('{"questions": {"q": {"instructions": [{"criteria": {"true": %s}}]}}}', (*Q, "instructions")),
+        ('{"questions": {"q": {"type": "noul", "criteria": {"true": {"a": %s}}}}}', (*Q, "criteria", "true")),
+        ('{"questions": {"q": {"type": "choice", "criteria": {"John Doe": %s}}}}', (*Q, "criteria")),
+        ('{"questions": {"q": {"type": "score", "criteria": ["x", {"y": %s}]}}}', (*Q, "criteria", 1)),
+        ('{"questions": {"q": {"type": "noul", "John Doe": {"type": %s}}}}', Q),
+    ],
+)
+def test_places_end_where_the_callers_own_words_begin(
+    body: str, loc: tuple[str | int, ...], fault: str, kind: str
+) -> None:
+    with pytest.raises(InvalidBody) as refused:
+        read_request((body % fault).encode())
+    (issue,) = refused.value.issues
+    assert (issue.loc, issue.type) == (loc, kind)
+
+
+@pytest.mark.parametrize(
+    ("body", "loc"),
+    [
+        ('{"John Doe": 1, "John Doe": 2}', ("body",)),
+        ('{"state": "a", "state": "b"}', ("body", "state")),
+        ('{"questions": {"q": 1, "q": 2}}', Q),
+        ('{"questions": {"q": {"type": "noul", "type": "noul"}}}', (*Q, "type")),
+        ('{"questions": {"q": {"criteria": {"John Doe": 1, "John Doe": 2}}}}', (*Q, "criteria")),
+        ('{"questions": {"q": {"John Doe": 1, "John Doe": 2}}}', Q),
+    ],
+)
+def test_a_name_that_stands_twice_is_told_where_it_is_the_contracts(body: str, loc: tuple[str | int, ...]) -> None:
+    with pytest.raises(InvalidBody) as refused:
+        read_request(body.encode())
+    assert [issue.loc for issue in refused.value.issues] == [loc]
 
 
 def test_counts_are_told() -> None:
@@ -268,3 +317,37 @@ def test_any_json_is_read_or_refused_without_repeating_it(body: Any) -> None:
     assert MARK.encode() not in told.body()
     assert MARK not in str(refused)
     assert refused.__cause__ is None
+
+
+# Values whose every key is the caller's, written with the faults that the reader finds by walking through them.
+private = st.recursive(
+    st.integers() | st.just(MARK),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just(MARK), inner, min_size=1),
+    max_leaves=5,
+)
+
+
+def written(value: Any, fault: str) -> str:
+    """`value` as JSON, each of its objects and arrays with `fault` in it."""
+    if isinstance(value, dict):
+        members = [f"{json.dumps(key)}: {written(inner, fault)}" for key, inner in value.items()]
+        return "{" + ", ".join([*members, *(members[:1] if fault == "twice" else [f'"x": {HALF}'])]) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join([*(written(inner, fault) for inner in value), TWICE if fault == "twice" else HALF]) + "]"
+    return json.dumps(value)
+
+
+@given(private, private, private, st.sampled_from(["noul", "choice", "score"]), st.sampled_from(["twice", "half"]))
+def test_no_key_of_the_callers_comes_back_but_a_questions_id(
+    state: Any, instructions: Any, criteria: Any, kind: str, fault: str
+) -> None:
+    body = (
+        f'{{"state": {written(state, fault)}, "questions": {{"q": {{"type": "{kind}", '
+        f'"instructions": {written(instructions, fault)}, "criteria": {written(criteria, fault)}}}}}}}'
+    )
+    told = b""
+    try:
+        read_request(body.encode())
+    except CallerError as error:
+        told = problem(error).body()
+    assert MARK.encode() not in told

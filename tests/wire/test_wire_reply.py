@@ -62,7 +62,7 @@ def test_details_come_behind_and_begin_with_x() -> None:
     assert detailed["answers"]["anger"]["x_warnings"] == ["low-mass", "wants-to-think"]
 
 
-def test_clients_read_it_with_the_same_models() -> None:
+def test_a_reply_fits_the_schema_that_is_documented() -> None:
     read = SystemOneReply.model_validate_json(made(details=True))
     assert encode(read).decode() == made(details=True)
 

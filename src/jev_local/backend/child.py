@@ -4,7 +4,7 @@ OPTIONS is a JSON object with the fields of `ServerOptions`. The process serves 
 
 No signal handler is installed, on purpose. Python runs handlers in the main thread between two bytecodes, and while the
 server is evaluating a prompt that took 58 seconds; with the default disposition the kernel ends the process at once.
-There is nothing to save: snapshots are written whole by whoever asks for them, and checked before use.
+Nothing is lost: this process keeps only what can be evaluated again.
 """
 
 from __future__ import annotations

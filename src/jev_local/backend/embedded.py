@@ -94,7 +94,7 @@ def native_command(binary: Path, options: ServerOptions, *, has_gpu: bool) -> li
     argv = [str(binary), "--model", options.model, "--host", options.host, "--port", str(options.port)]
     argv += ["--ctx-size", str(options.context), "--parallel", str(options.parallel), "--kv-unified"]
     argv += ["--slot-save-path", options.slot_dir, "--slots", "--jinja"]
-    argv += ["--cache-ram", "0", "--no-cache-idle-slots"]  # one cache, and it is ours
+    argv += ["--cache-ram", "0", "--no-cache-idle-slots"]  # by default it copies states about, 8 GiB of them
     argv += ["--no-ui", "--cors-origins", CORS_ORIGIN]
     batches = options.batch_sizes(has_gpu=has_gpu)
     if batches is not None:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from jev_local import __version__
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.ports import BACKEND_PORT
 from jev_local.settings import DEFAULT_BACKEND_URL, ApiSettings, api_key
-
-BACKEND_PORT = 8097
 
 VARIABLES = """\
 variables of the inference server:
@@ -18,7 +17,7 @@ variables of the inference server:
   CTX_SIZE        tokens of context shared by all slots (8192)    PARALLEL  slots (4)
   BATCH_SIZE      tokens a step (128 without a GPU)               THREADS  processor threads
   GPU_LAYERS      layers on the GPU: a number, auto, all          GPU_DEVICE  which GPU (native builds)
-  SLOT_CACHE_DIR  where saved slots are kept (.cache/slots)       JEV_HOME  where everything is kept
+  SLOT_CACHE_DIR  where it may save its slots (.cache/slots)      JEV_HOME  where everything is kept
 """
 
 KEY_VARIABLE = """\
@@ -41,9 +40,9 @@ examples:
   JEV_API_KEY=secret jev-local serve --host 0.0.0.0    for other machines, with a key of yours
 """
 
-BACKEND_EXAMPLES = """\
+BACKEND_EXAMPLES = f"""\
 examples:
-  jev-local backend                                    the starter model on port 8097
+  jev-local backend                                    the starter model on port {BACKEND_PORT}
   MODEL=smollm2 CTX_SIZE=4096 jev-local backend        a small one
   LLAMA_SERVER=~/llama.cpp/llama-server jev-local backend
 """
@@ -63,7 +62,8 @@ def api_settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> 
             key=api_key(environment),
         )
     except ValueError as error:
-        raise CannotStart(f"--{str(error).replace('_', '-')}", code=2) from error
+        field, _, fault = str(error).partition(" ")
+        raise CannotStart(f"--{field.replace('_', '-')} {fault}", code=2) from error
 
 
 def _port(text: str) -> int:
@@ -101,10 +101,17 @@ def parser() -> argparse.ArgumentParser:
 
     def command(name: str, text: str, epilog: str) -> argparse.ArgumentParser:
         return commands.add_parser(
-            name, help=text, description=text, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=text,
+            description=text,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
 
-    root = argparse.ArgumentParser(prog="jev-local", description="Start the local System One service.")
+    root = argparse.ArgumentParser(
+        prog="jev-local", description="Start the local System One service.", allow_abbrev=False
+    )
     root.add_argument("--version", action="version", version=f"jev-local {__version__}")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     epilog = "\n".join((UP_EXAMPLES, VARIABLES, KEY_VARIABLE))

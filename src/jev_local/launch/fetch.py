@@ -26,18 +26,19 @@ SPARE = 256 * 1024 * 1024
 HASH_BYTES = 8 * 1024 * 1024
 
 
-def fetch(model: Model, folder: Path) -> Path:
-    """The verified file of `model` in `folder`, fetched if need be. CannotStart says what to do."""
+def fetch(model: Model, folder: Path, *, log: Path | None = None) -> Path:
+    """The verified file of `model` in `folder`, fetched if need be. CannotStart says what to do, and `log` (else one
+    beside what was fetched so far) what every source said."""
     target = folder / model.file
-    folder.mkdir(parents=True, exist_ok=True)
     if is_verified(model, target):
         return target
     lock = FileLock(folder / f".{model.file}.lock")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         _acquire(lock, model)
         if not is_verified(model, target):
             if not target.exists():
-                staged = _fetch(model, folder)
+                staged = _fetch(model, folder, log or _staging(model, folder) / "fetch.log")
                 _verify(model, staged, shown_as=target)
                 os.replace(staged, target)
             else:  # put there by hand, or the sidecar was lost
@@ -90,22 +91,24 @@ def _acquire(lock: FileLock, model: Model) -> None:
                 waiting.tick()
 
 
-def _fetch(model: Model, folder: Path) -> Path:
+def _fetch(model: Model, folder: Path, log: Path) -> Path:
     """The unverified file, in the staging folder."""
     staging = _staging(model, folder)
     staging.mkdir(mode=0o700, exist_ok=True)
     _require_space(model, staging)
     say(f"Fetching {model.name} ({model.size / 1e6:.0f} MB, {model.licence}) into {folder}; interrupted, it resumes")
-    reasons = []
+    failures = []
     for source in model.sources:
         try:
             return _take(source, model.size, staging)
         except CannotStart as failure:
-            reasons.append(failure.message)
+            failures.append(failure)
+    by_hand = f"Without a network: put {model.file} (SHA-256 {model.sha256}) into {folder}"
+    said = [f"{failure.message}\n{failure.details}" for failure in failures]
+    log.write_text("\n\n".join((f"Could not fetch {model.name}", *said, by_hand, "")))
     raise CannotStart(
-        f"could not fetch the model {model.name} ({'; '.join(reasons)})\n"
-        f"Connect this machine to the network and run this again, name a file with --model /path/to/model.gguf, "
-        f"or put {model.file} (SHA-256 {model.sha256}) into {folder}"
+        f"could not fetch the model {model.name} ({'; '.join(failure.message for failure in failures)}): connect this "
+        f"machine to the network and run this again, or name a file with --model /path/to/model.gguf; details: {log}"
     )
 
 

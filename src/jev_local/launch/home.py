@@ -9,11 +9,13 @@ from pathlib import Path
 
 import jev_local
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.ports import BACKEND_PORT
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """`cache` is ours alone (0700): logs and saved slots, which hold what callers sent. `models` holds model files."""
+    """`cache` is ours alone (0700): logs, and what llama-server saves of its slots, which is what callers sent.
+    `models` holds model files."""
 
     cache: Path
     models: Path
@@ -31,7 +33,12 @@ class Home:
 
     def log(self, port: int) -> Path:
         """The log of the inference server on `port`."""
-        return self.cache / ("llama-server.log" if port == 8097 else f"llama-server-{port}.log")
+        return self.cache / ("llama-server.log" if port == BACKEND_PORT else f"llama-server-{port}.log")
+
+    @property
+    def fetch_log(self) -> Path:
+        """Why the last model that could not be fetched could not."""
+        return self.cache / "fetch.log"
 
     def slot_dir(self, environment: Mapping[str, str] = os.environ) -> Path:
         """SLOT_CACHE_DIR or ours, made and private. llama-server follows symbolic links in it and restores whatever is

@@ -6,6 +6,7 @@ a file with a random name and deletes that when it is interrupted, so a gigabyte
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,9 @@ STALL_SECONDS = 20.0
 FRUITLESS = 3
 """Attempts in a row without a single new byte before we give up."""
 
+PAUSE = 1.0
+"""Seconds after the first of them, twice as many after the second: a wireless network needs a moment to come back."""
+
 
 def require_reachable(source: HubSource) -> None:
     """CannotStart unless the hub answers for this file, within seconds."""
@@ -29,7 +33,7 @@ def require_reachable(source: HubSource) -> None:
     try:
         status = httpx.head(_url(source), headers=_headers(), timeout=PROBE_SECONDS).status_code
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise CannotStart("Hugging Face cannot be reached") from error
+        raise CannotStart("Hugging Face cannot be reached", details=repr(error)) from error
     if status >= 400:
         raise CannotStart(f"Hugging Face answers {status}")
 
@@ -47,7 +51,8 @@ def download(source: HubSource, folder: Path, *, progress: Callable[[int], None]
         except httpx.HTTPError as error:
             fruitless = 0 if part.stat().st_size > before else fruitless + 1
             if fruitless >= FRUITLESS:
-                raise CannotStart("the download from Hugging Face broke off") from error
+                raise CannotStart("the download from Hugging Face broke off", details=repr(error)) from error
+            time.sleep(PAUSE * fruitless)
         else:
             return part
 
@@ -61,6 +66,8 @@ def _go_on(source: HubSource, part: Path, progress: Callable[[int], None]) -> No
     ):
         if reply.status_code == 416 and there:  # nothing after the last byte: it is all there, or the digest will tell
             return
+        if reply.status_code == 429 or reply.status_code >= 500:  # it may be over in a moment
+            reply.raise_for_status()
         if reply.status_code not in (200, 206):
             raise CannotStart(f"Hugging Face answers {reply.status_code}")
         if reply.status_code == 200:  # ranges are not served: from the start

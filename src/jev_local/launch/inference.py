@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import importlib.util
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from jev_local.backend.embedded import ServerOptions, has_gpu, native_command, server_environment, wheel_command
 from jev_local.launch.errors import CannotStart
@@ -22,10 +20,11 @@ from jev_local.launch.models import CATALOGUE, Model, choose, require_gguf
 from jev_local.launch.ports import require_free
 from jev_local.launch.process import Child
 from jev_local.launch.progress import Waiting
+from jev_local.launch.readiness import ask
 
 DEFAULT_MODEL = "starter"
 OLDEST_BUILD = "b11042"
-LOOK_AGAIN = 0.2  # seconds; each look is a line in the log of the API
+LOOK_AGAIN = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,7 @@ class InferenceServer:
     model: Model | None
     port_option: str
     log: Path | None
+    fetch_log: Path
 
     @classmethod
     def plan(
@@ -74,6 +74,7 @@ class InferenceServer:
             model=chosen if isinstance(chosen, Model) else None,
             port_option=port_option,
             log=None if to_terminal else home.log(port),
+            fetch_log=home.fetch_log,
         )
 
     @property
@@ -108,7 +109,7 @@ class InferenceServer:
     def get_model(self) -> None:
         """Fetch the model if it is one of ours and not here yet."""
         if self.model is not None:
-            fetch(self.model, Path(self.options.model).parent)
+            fetch(self.model, Path(self.options.model).parent, log=self.fetch_log)
 
     def start(self) -> Child:
         """A process that begins to load the model."""
@@ -120,37 +121,19 @@ class InferenceServer:
         return Child("llama-server", argv, log=self.log, environment=server_environment(os.environ))
 
     def is_loaded(self) -> bool:
-        return answers(f"{self.url}/health")
+        status, _ = ask(f"{self.url}/health")
+        return status == 200
 
     def wait_loaded(self, child: Child) -> None:
-        """Until it has its model. With its log on the terminal that is progress enough."""
+        """Until it has its model, or CannotStart when it dies first. Its log on the terminal is progress enough."""
         what = None if self.log is None else f"Loading {Path(self.options.model).name}"
         hint = "" if self.binary is None else f"\nLLAMA_SERVER has to be llama.cpp {OLDEST_BUILD} or newer."
-        wait_until(child, self.is_loaded, what=what, hint=hint)
-
-
-def wait_until(child: Child, is_there: Callable[[], bool], *, what: str | None, hint: str = "") -> None:
-    """Until `is_there`, with progress if `what` names it; CannotStart, with the end of the log, if it dies first."""
-    with nullcontext() if what is None else Waiting(what) as waiting:
-        while not is_there():
-            if child.poll() is not None:
-                raise CannotStart(f"{child.name} {child.ending()} before it was ready{child.last_lines()}{hint}")
-            if waiting is not None:
-                waiting.tick()
-            time.sleep(LOOK_AGAIN)
-
-
-def answers(url: str) -> bool:
-    """Whether a GET on this machine is answered with 200."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=2.0)
-    try:
-        connection.request("GET", parts.path)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
+        with nullcontext() if what is None else Waiting(what) as waiting:
+            while not self.is_loaded():
+                child.require_running("it was ready", hint=hint)
+                if waiting is not None:
+                    waiting.tick()
+                time.sleep(LOOK_AGAIN)
 
 
 def _binary(environment: Mapping[str, str]) -> Path | None:
@@ -162,7 +145,17 @@ def _binary(environment: Mapping[str, str]) -> Path | None:
         return Path(found).absolute()
     if importlib.util.find_spec("xllamacpp") is None:
         raise CannotStart(
-            "there is no inference server: install the one that comes with this (pip install 'jev-local[local]'), "
-            "or set LLAMA_SERVER to a llama-server binary"
+            f"there is no inference server: install the one that comes with this (pip install {_wheel()}), "
+            f"or set LLAMA_SERVER to a llama-server binary"
         )
     return None
+
+
+def _wheel() -> str:
+    """The wheel with a llama-server in it, in the version that this distribution was measured with."""
+    try:
+        required = metadata.requires("jev-local") or []
+    except metadata.PackageNotFoundError:  # run from its sources, never installed
+        required = []
+    wheels = (line.partition(";")[0].strip() for line in required)
+    return next((wheel for wheel in wheels if wheel.startswith("xllamacpp")), "xllamacpp")

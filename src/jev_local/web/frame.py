@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 from starlette.datastructures import MutableHeaders
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jev_local.errors import BackendUnavailable
@@ -27,7 +28,10 @@ FAULTS = logging.getLogger("jev_local.web")
 
 _KEY = "jev_local.exchange"
 _STOPPING = BackendUnavailable("The server is stopping.")
-_UNLOGGED = re.compile(r"[^A-Za-z0-9/_.~-]")
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_UNKNOWN = "(unknown)"
+# Supervisors and load balancers ask for these many times a minute, and the answer is in `/ready` for whoever wants it.
+_POLLED = {"/health": (200,), "/ready": (200, 503)}
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -49,10 +53,14 @@ def exchange(scope: Scope) -> Exchange:
 
 
 class Frame:
-    """Gives every response its `x-typesafe-request-id`, writes the access log, turns what nobody caught into a 500."""
+    """Gives every response its `x-typesafe-request-id`, writes the access log, turns what nobody caught into a 500.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `routes` are the app's; they are looked at when a request ends and may be added to until then.
+    """
+
+    def __init__(self, app: ASGIApp, *, routes: Sequence[BaseRoute]) -> None:
         self._app = app
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,14 +91,23 @@ class Frame:
                 raise RuntimeError(f"{this.id}: the response broke off") from None
             await problem_response(INTERNAL)(scope, receive, send_marked)
         finally:
-            _log(scope, this, 1000 * (time.perf_counter() - begun))
+            _log(_template(scope, self._routes), scope["method"], this, 1000 * (time.perf_counter() - begun))
 
 
-def _log(scope: Scope, this: Exchange, ms: float) -> None:
-    # A path of ours as it stands; of any other only what cannot forge a line or carry a secret very far.
-    path = _UNLOGGED.sub("?", scope["path"])[:80]
+def _template(scope: Scope, routes: Sequence[BaseRoute]) -> str:
+    """The path of the route that is meant, as it is written in `app.py`: what a caller put into a path (a key pasted
+    behind the slash) is not for the log."""
+    for route in routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            return route.path
+    return _UNKNOWN
+
+
+def _log(path: str, method: str, this: Exchange, ms: float) -> None:
+    level = logging.DEBUG if this.status in _POLLED.get(path, ()) else logging.INFO
     tokens = "" if this.tokens is None else " cached={} processed={}".format(*this.tokens)
-    ACCESS.info("%s %s %s %d %.1fms%s", this.id, _UNLOGGED.sub("?", scope["method"]), path, this.status, ms, tokens)
+    method = method if method in _METHODS else _UNKNOWN
+    ACCESS.log(level, "%s %s %s %d %.1fms%s", this.id, method, path, this.status, ms, tokens)
 
 
 def _place(error: Exception) -> str:

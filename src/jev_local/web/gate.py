@@ -1,6 +1,7 @@
-"""Who may come in: the key check for everything under /v1/, and the count of requests in flight.
+"""Who may come in: the Host header, the key for everything under /v1/, and the count of requests in flight.
 
-Both are decided before a byte of the body is read.
+All three are decided before a byte of the body is read. Host: on a loopback address only an IP address, localhost or
+the name that was listened on; anything else is 403.
 """
 
 from __future__ import annotations
@@ -13,7 +14,37 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from jev_local.errors import Busy, CallerError, MissingKey, WrongKey
 from jev_local.web.responses import problem_response
-from jev_local.wire.problems import problem
+from jev_local.wire.hosts import is_address, is_localhost, is_loopback, without_port
+from jev_local.wire.problems import FOREIGN_HOST, problem
+
+
+class HostGate:
+    """On a loopback address, refuses requests whose Host header has a name that is not this machine's.
+
+    The default key is public knowledge, and a browser lets a web page read what its own name answers: a page whose
+    name was made to point at 127.0.0.1 (DNS rebinding) could ask questions here. `host` is what the server listens on;
+    where that is more than loopback, other names are as good as ours and nothing is refused.
+    """
+
+    def __init__(self, app: ASGIApp, *, host: str) -> None:
+        self._app = app
+        self._host = host.lower()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._on_loopback(scope) and not all(map(self._is_ours, _hosts(scope))):
+            await problem_response(FOREIGN_HOST)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _on_loopback(self, scope: Scope) -> bool:
+        if is_address(self._host) or is_localhost(self._host):
+            return is_loopback(self._host)
+        # A name stands for one address, and that is where the connection came in. No name is every address.
+        server = scope.get("server")
+        return bool(self._host and server and is_loopback(server[0]))
+
+    def _is_ours(self, host: str) -> bool:
+        return host in ("", self._host) or is_address(host) or is_localhost(host)
 
 
 class KeyGate:
@@ -44,6 +75,13 @@ def check_key(headers: list[tuple[bytes, bytes]], key: bytes) -> None:
     # In constant time: how long a refusal takes says nothing about how close the key was.
     if not any(hmac.compare_digest(one, key) for one in shown):
         raise WrongKey("The API key is not valid.")
+
+
+def _hosts(scope: Scope) -> Iterator[str]:
+    # Programs of the HTTP/1.0 kind send none; browsers always do.
+    for name, value in scope["headers"]:
+        if name == b"host":
+            yield without_port(value.decode("latin-1").strip().lower())
 
 
 def _guarded(path: str) -> bool:

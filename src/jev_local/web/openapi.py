@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from jev_local.web import examples
 from jev_local.wire import headers
-from jev_local.wire.problems import INTERNAL
+from jev_local.wire.problems import FOREIGN_HOST, INTERNAL
 from jev_local.wire.schema import (
     ErrorReply,
     InvalidBodyReply,
@@ -23,13 +23,15 @@ from jev_local.wire.schema import (
 
 Json = dict[str, Any]
 
+_FOREIGN = "the server listens on a loopback address and the Host header has a name that is not this machine's."
+
 _REFUSALS: dict[int, tuple[str, str]] = {
     400: (
         "Unknown model, too many tokens for the context, or images, which this server does not read.",
         "unknown-model",
     ),
     401: ("The key is wrong.", "wrong-key"),
-    403: ("No key was sent.", "missing-key"),
+    403: ("No key was sent, or " + _FOREIGN, "missing-key"),
     408: ("The body did not arrive within 30 seconds.", "body-timeout"),
     413: ("The body is larger than 24 MiB, counted after decompression.", "body-too-large"),
     415: ("Content-Type is not JSON, or Content-Encoding is not zstd or gzip.", "media-type"),
@@ -94,7 +96,7 @@ def _ask() -> Json:
                 "content": _json("SystemOneReply", examples.REPLY),
             },
             "422": {
-                "description": "The body is not what it should be. Nothing of it is repeated, except keys in `loc`.",
+                "description": "The body is not what it should be. Only question ids of it are repeated, in `loc`.",
                 "headers": _headers(),
                 "content": _json("InvalidBodyReply", examples.INVALID_BODY),
             },
@@ -120,12 +122,14 @@ def _health() -> Json:
     return {
         "operationId": "health",
         "summary": "The process is alive",
+        "description": _HEAD,
         "responses": {
             "200": {
                 "description": "Alive, whatever the inference server does.",
                 "headers": _headers(),
                 "content": {"application/json": {"schema": schema, "example": {"status": "ok"}}},
             },
+            "403": _foreign(),
             "500": _refusal(500),
         },
     }
@@ -136,6 +140,7 @@ def _ready() -> Json:
     return {
         "operationId": "ready",
         "summary": "Questions can be answered now",
+        "description": _HEAD,
         "responses": {
             "200": {"description": "Ready.", "headers": _headers(), "content": content},
             "503": {
@@ -143,10 +148,13 @@ def _ready() -> Json:
                 "headers": _headers(retried=True),
                 "content": _json("ReadyReply", examples.NOT_READY),
             },
+            "403": _foreign(),
             "500": _refusal(500),
         },
     }
 
+
+_HEAD = "HEAD answers the same without a body."
 
 _KEYS: list[Json] = [{"bearer": []}, {"apiKey": []}]
 
@@ -156,7 +164,7 @@ _DIAGNOSTICS = {
     headers.CACHED_TOKENS: "Tokens reused, over all questions.",
     headers.PROCESSED_TOKENS: "Tokens that were really evaluated.",
     headers.CONFIDENCE: "Whose formulas `confidence` follows.",
-    headers.WARNINGS: "Codes with counts, such as low-mass=3, or none.",
+    headers.WARNINGS: "Codes with counts, such as low-mass=3,wants-to-think=1, or none; see `x_warnings`.",
     headers.TIMING: "Milliseconds by stage.",
 }
 
@@ -180,6 +188,14 @@ def _refusal(status: int) -> Json:
         "description": description,
         "headers": _headers(retried=status in _RETRIED),
         "content": _json("ErrorReply", example),
+    }
+
+
+def _foreign() -> Json:
+    return {
+        "description": _FOREIGN[:1].upper() + _FOREIGN[1:],
+        "headers": _headers(),
+        "content": _json("ErrorReply", {"detail": FOREIGN_HOST.detail}),
     }
 
 

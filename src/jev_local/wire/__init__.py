@@ -1,1 +1,1 @@
-"""The public contract, shared by server and client."""
+"""The public contract: all that the server reads and writes, and the names and limits that the client shares."""

@@ -13,7 +13,6 @@ The names below are the only place where they are written. Every 200 of `/v1/sys
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ DIAGNOSTICS = (STATE_CACHE, PREFIX_TOKENS, CACHED_TOKENS, PROCESSED_TOKENS, CONF
 # Not an empty value: some proxies drop headers that have none.
 NO_WARNINGS = "none"
 
-_TIMING_ENTRY = re.compile(r"\s*([!#$%&'*+.^_`|~\w-]+)\s*;(?:.*;)?\s*dur=([0-9.]+)")
+_FAMILY = "x-jev-local-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +66,10 @@ def render(diagnostics: Diagnostics) -> dict[str, str]:
     }
 
 
-def parse(headers: Mapping[str, str]) -> Diagnostics | None:
-    """`render` read backwards from a response's headers, whose lookup ignores case (as httpx's does).
-
-    None when the server is not ours. Values that make no sense count as 0 or are left out: these are
-    diagnostics, and a client does not fail over them.
-    """
-    state_cache = headers.get(STATE_CACHE)
-    if state_cache is None:
-        return None
-    return Diagnostics(
-        state_cache=state_cache,
-        prefix_tokens=_count(headers.get(PREFIX_TOKENS, "")),
-        cached_tokens=_count(headers.get(CACHED_TOKENS, "")),
-        processed_tokens=_count(headers.get(PROCESSED_TOKENS, "")),
-        confidence=headers.get(CONFIDENCE, ""),
-        warnings=tuple(_warnings(headers.get(WARNINGS, ""))),
-        timings_ms=tuple(_timings(headers.get(TIMING, ""))),
-    )
-
-
-def _count(value: str) -> int:
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else 0
-
-
-def _warnings(value: str) -> Iterable[tuple[str, int]]:
-    for entry in value.split(","):
-        code, equals, count = entry.strip().partition("=")
-        if code and equals:
-            yield code, _count(count)
-
-
-def _timings(value: str) -> Iterable[tuple[str, float]]:
-    for entry in value.split(","):
-        if found := _TIMING_ENTRY.match(entry):
-            try:
-                yield found[1], float(found[2])
-            except ValueError:
-                continue
+def pick(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What a response's headers tell about its answers, to be shown as it came: name and value, ours first and in our
+    order, then those of the family that came after this client. Names in `headers` are lower case."""
+    known = [*DIAGNOSTICS, REQUEST_ID.title()]
+    others = sorted(name.title() for name in headers if name.startswith(_FAMILY))
+    names = dict.fromkeys([*known, *others])  # each once, in this order
+    return tuple((name, headers[name.lower()]) for name in names if name.lower() in headers)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,6 +18,10 @@ from jev_local.wire.schema import ChoiceQuestion, NoulCriteria, NoulQuestion, Sc
 
 _ALIAS = re.compile(r"jev-(latest|preview|\d{1,9}\.\d{1,9}\.\d{1,9})", re.ASCII)
 _LONGEST_NAME = 100
+
+_FIELDS = frozenset(SystemOneRequest.model_fields)
+_TYPES = frozenset(("noul", "choice", "score"))
+_QUESTION_FIELDS = frozenset(("type", "instructions", "criteria"))
 
 MAX_ISSUES = 20
 """A thousand broken questions are told about this many times."""
@@ -51,7 +56,7 @@ class Intake:
 def read_request(body: bytes) -> Intake:
     """The request in `body`. Raises InvalidBody (anything wrong with it), InvalidRequest (sound, but it needs
     images, which this server does not read)."""
-    value = strict_json.parse(body)
+    value = _json(body)
     _refuse_images(value)
     try:
         request = SystemOneRequest.model_validate(value)
@@ -116,8 +121,40 @@ def _refuse_images(value: Any) -> None:
         raise InvalidRequest("Questions of type `box` need images, which this server does not support yet.")
 
 
+def _json(body: bytes) -> Any:
+    try:
+        return strict_json.parse(body)
+    except InvalidBody as error:
+        raise InvalidBody(*(replace(issue, loc=_public(issue.loc)) for issue in error.issues)) from None
+
+
 def _issue(error: ErrorDetails) -> Issue:
     kind = error["type"]
     sentence = error["msg"] if kind in _OURS else _SENTENCES.get(kind, "is not valid")
     ctx = error.get("ctx", {}) if kind in _OURS else {}
-    return Issue(("body", *error["loc"]), kind, sentence, tuple(ctx.items()))
+    return Issue(_public(("body", *error["loc"])), kind, sentence, tuple(ctx.items()))
+
+
+def _public(loc: strict_json.Loc) -> strict_json.Loc:
+    """As much of a place in a body as may be told: the contract's own names, positions, and question ids, which the
+    contract wants. A key inside the state, or an option's, is the caller's text ("patient John Doe"), and errors end
+    up in places where bodies do not."""
+    match loc:
+        case ("body", "questions", str() as id_, *inside):
+            return ("body", "questions", id_, *_inside_a_question(inside))
+        case ("body", field, *_) if field in _FIELDS:
+            return ("body", field)
+        case _:
+            return ("body",)
+
+
+def _inside_a_question(steps: list[str | int]) -> Sequence[str | int]:
+    """[type,] field[, step], the last only below `criteria`, where it is a level's position or `true` or `false`.
+    Pydantic puts the type in front, the JSON reader knows of none."""
+    type_ = [step for step in steps[:1] if step in _TYPES]
+    field, below = steps[len(type_) :][:1], steps[len(type_) + 1 :][:1]
+    if not _QUESTION_FIELDS.issuperset(field):
+        return type_
+    if field != ["criteria"] or not all(isinstance(step, int) or step in ("true", "false") for step in below):
+        below = []
+    return [*type_, *field, *below]

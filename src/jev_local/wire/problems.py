@@ -59,6 +59,18 @@ INTERNAL = Problem(500, {"error_type": "internal_error", "message": "The server 
 """What an error that nobody foresaw looks like from outside. It says nothing, because it may know too much."""
 
 
+FOREIGN_HOST = Problem(
+    403,
+    {
+        "error_type": "api_usage_error",
+        "message": "This server listens on this machine only and answers under localhost or an IP address. The Host "
+        "header has another name, and a web page could have made that name point here. A proxy in front of the server "
+        "has to send `Host: localhost`.",
+    },
+)
+"""For a request under a name that is not this machine's."""
+
+
 def problem(error: errors.JevError) -> Problem:
     """How `error` is told to the caller."""
     row = next((_TABLE[kind] for kind in type(error).__mro__ if kind in _TABLE), None)

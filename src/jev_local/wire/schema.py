@@ -1,7 +1,8 @@
 """The contract as pydantic models: what a request may hold, what a reply and an error look like.
 
-Requests are checked here and turned into `core.questions` by `intake`; replies are built by `reply`, and clients
-read them with the same models. Unknown fields are ignored in requests and kept in replies, as the contract says.
+They are the server's: `intake` checks requests with them and turns them into `core.questions`, `reply` builds
+replies of them, and the OpenAPI document is made from them. Unknown fields are ignored in requests; replies say that
+there may be more than is listed. The client reads with a check of its own, see `jev_local.received`.
 """
 
 from __future__ import annotations
@@ -166,7 +167,13 @@ Mass = Annotated[
     float | None,
     Field(description="On request: the share of the model's probability, 0 to 1, that fell on the options."),
 ]
-Codes = Annotated[list[str] | None, Field(description="On request: warnings, codes such as low-mass.")]
+Codes = Annotated[
+    list[str] | None,
+    Field(
+        description="On request: reasons to doubt the answer. low-mass: the model gave the options little of its "
+        "probability, it wanted to say something else. wants-to-think: it would rather have begun a chain of thought."
+    ),
+]
 
 
 class NoulReply(_Told):
@@ -273,9 +280,3 @@ class InvalidBodyReply(_Told):
     """What is wrong with a body, and where."""
 
     detail: list[IssueDetail]
-
-
-class PlainErrorReply(_Told):
-    """404 and 405."""
-
-    detail: str

@@ -40,7 +40,8 @@ def parse(body: bytes) -> Any:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         _refuse("utf8_invalid", f"the body is not UTF-8 (byte {error.start})")
-    _check_depth(body)
+    if nested_deeper(body, MAX_DEPTH):
+        _refuse("nested_too_deep", f"objects and arrays are nested more than {MAX_DEPTH} deep")
     objects = _Objects()
     try:
         value = json.loads(text, object_pairs_hook=objects, parse_constant=_constant, parse_float=_finite)
@@ -96,18 +97,20 @@ def _finite(text: str) -> float:
     return number
 
 
-def _check_depth(body: bytes) -> None:
+def nested_deeper(body: bytes, most: int) -> bool:
+    """Whether a JSON text has more than `most` objects and arrays inside one another; found without recursion."""
     # Counting first keeps the common case, a small body, out of the loop below.
-    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
-        return
+    if body.count(b"[") + body.count(b"{") <= most:
+        return False
     depth = 0
     for bracket in _STRING.sub(b"", body).translate(None, _NOT_A_BRACKET):
         if bracket in b"[{":
             depth += 1
-            if depth > MAX_DEPTH:
-                _refuse("nested_too_deep", f"objects and arrays are nested more than {MAX_DEPTH} deep")
+            if depth > most:
+                return True
         else:
             depth -= 1
+    return False
 
 
 def _check_surrogates(value: Any) -> None:

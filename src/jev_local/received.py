@@ -1,7 +1,10 @@
 """What a System One server answered, checked once and typed.
 
-The check asks for what the official SDK would break on and tolerates what it tolerates: extra fields, missing or
-extra ids, answer types that came after this client. `Reply.document` keeps the official JSON untouched.
+It is not read with the models in `wire.schema`, which say what this product's server sends. This client is pointed at
+other servers too, and at newer ones. So it asks for what the official SDK would break on and tolerates what that
+tolerates: extra fields, missing or extra ids, answer types that came after this client, levels in any order. Fields
+beginning with `x_` are nobody's contract: where they make no sense they are left out. `Received.document` keeps the
+official JSON untouched.
 """
 
 from __future__ import annotations
@@ -13,29 +16,36 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
-from jev_local.wire.headers import DIAGNOSTICS, REQUEST_ID
+from jev_local.wire.strict_json import nested_deeper
+
+MAX_DEPTH = 128
+"""Levels of nesting in a reply: more than a server that reads 64 in a request has reason to send, and few enough to
+write out again without a deep stack."""
 
 _LEVEL = re.compile(r"0|[1-9][0-9]{0,5}")  # one spelling for each level, so that no two keys mean the same
 
 
 @dataclass(frozen=True, slots=True)
-class NoulAnswer:
-    """`noul` is the probability of yes."""
+class ReceivedNoul:
+    """`noul` is the probability of yes. `warnings`, here and below, are codes: present where the server tells them
+    answer by answer, which it does when it is asked for details."""
 
     noul: float
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceAnswer:
+class ReceivedChoice:
     """`probabilities` by option name, in the order the server sent them."""
 
     choice: str
     confidence: float
     probabilities: Mapping[str, float]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreAnswer:
+class ReceivedScore:
     """`score` is the expected level. `probabilities` and `legend` by level, from the lowest; a legend text may
     be structured."""
 
@@ -43,24 +53,25 @@ class ScoreAnswer:
     confidence: float
     probabilities: Mapping[int, float]
     legend: Mapping[int, object]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class OtherAnswer:
+class ReceivedOther:
     """A type this client does not know, as it came."""
 
     fields: Mapping[str, object]
 
 
-Answer: TypeAlias = NoulAnswer | ChoiceAnswer | ScoreAnswer | OtherAnswer
+ReceivedAnswer: TypeAlias = ReceivedNoul | ReceivedChoice | ReceivedScore | ReceivedOther
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Received:
     """An answered request. Header names are lower case; `seconds` ran from sending to the last byte."""
 
     document: Mapping[str, object]
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, ReceivedAnswer]
     model: str
     input_tokens: int | None
     output_tokens: int | None
@@ -68,24 +79,19 @@ class Reply:
     seconds: float
 
 
-def diagnostics(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The headers that tell how an answer came about, also those of this family that came after this client."""
-    known = [*DIAGNOSTICS, REQUEST_ID.title()]
-    others = sorted(name.title() for name in headers if name.startswith("x-jev-local-"))
-    names = dict.fromkeys([*known, *others])  # each once, in this order
-    return tuple((name, headers[name.lower()]) for name in names if name.lower() in headers)
-
-
-def parse(content: bytes, *, headers: Mapping[str, str], seconds: float) -> Reply:
+def parse(content: bytes, *, headers: Mapping[str, str], seconds: float) -> Received:
     """The reply in `content`. Raises ValueError, with a sentence fit for a person, if it breaks the contract."""
+    if nested_deeper(content, MAX_DEPTH):
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
     try:
-        document = json.loads(content, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        # Decoded here: left to itself, json also reads UTF-16 and UTF-32, which the contract does not know.
+        document = json.loads(content.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except ValueError as error:
         raise ValueError(f"not JSON ({headers.get('content-type', 'no content type')})") from error
     root = _object(document, "the reply")
     usage = _object(root.get("usage"), "usage")
     answers = _object(root.get("answers"), "answers")
-    return Reply(
+    return Received(
         document=root,
         answers={id_: _answer(value, f"answers.{id_}") for id_, value in answers.items()},
         model=_string(root.get("model"), "model"),
@@ -96,28 +102,31 @@ def parse(content: bytes, *, headers: Mapping[str, str], seconds: float) -> Repl
     )
 
 
-def _answer(value: object, at: str) -> Answer:
+def _answer(value: object, at: str) -> ReceivedAnswer:
     fields = _object(value, at)
+    warnings = _codes(fields.get("x_warnings"))
     match _string(fields.get("type"), f"{at}.type"):
         case "noul":
-            return NoulAnswer(_number(fields.get("noul"), f"{at}.noul"))
+            return ReceivedNoul(_number(fields.get("noul"), f"{at}.noul"), warnings)
         case "choice":
             shares = _object(fields.get("probabilities"), f"{at}.probabilities")
-            return ChoiceAnswer(
+            return ReceivedChoice(
                 choice=_string(fields.get("choice"), f"{at}.choice"),
                 confidence=_number(fields.get("confidence"), f"{at}.confidence"),
                 probabilities={name: _number(share, f"{at}.probabilities.{name}") for name, share in shares.items()},
+                warnings=warnings,
             )
         case "score":
             levels = _levels(fields.get("probabilities"), f"{at}.probabilities")
-            return ScoreAnswer(
+            return ReceivedScore(
                 score=_number(fields.get("score"), f"{at}.score"),
                 confidence=_number(fields.get("confidence"), f"{at}.confidence"),
                 probabilities={level: _number(share, f"{at}.probabilities.{level}") for level, share in levels},
                 legend=dict(_levels(fields.get("legend"), f"{at}.legend")),
+                warnings=warnings,
             )
         case _:
-            return OtherAnswer(fields)
+            return ReceivedOther(fields)
 
 
 def _levels(value: object, at: str) -> Iterable[tuple[int, object]]:
@@ -152,6 +161,10 @@ def _number(value: object, at: str) -> float:
 
 def _count(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _codes(value: object) -> tuple[str, ...]:
+    return tuple(code for code in value if isinstance(code, str)) if isinstance(value, list) else ()
 
 
 def _refuse_constant(name: str) -> NoReturn:
