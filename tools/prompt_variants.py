@@ -1,11 +1,11 @@
-"""The wordings and layouts that `tools.benchmark_prompts` compares.."""
+"""The wordings and layouts that `tools.benchmark_prompts` compares. The product's own is among them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from jev_local.core.prompts import PromptStyle
+from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
 
 LabelKind = Literal["letters", "numbers", "words"]
 
@@ -80,7 +80,7 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         replace(PREFILL, name="prefill-noclose", system="", close=""), "letters", "no system text, no closing line"
     ),
-    Variant(replace(PREFILL, name="prefill-which", system="", close="Which?"), "letters", "a shorter closing line"),
+    Variant(DEFAULT_STYLE, "letters", "no system text, a shorter closing line: the default"),
     Variant(
         replace(PREFILL, name="prefill-answer", option="({label}) {text}", prefill="The answer is ("),
         "letters",

@@ -15,6 +15,7 @@ import pytest
 from fakes.backend import FakeBackend, weigh
 from jev_local.core.answers import ChoiceAnswer, NoulAnswer
 from jev_local.core.labels import LabelBook
+from jev_local.core.prompts import DEFAULT_STYLE
 from jev_local.core.questions import Choice, Noul, Option, Question, Score
 from jev_local.engine.decide import Decider
 from jev_local.engine.session import open_session
@@ -240,6 +241,14 @@ def test_a_server_that_only_knows_certainty_is_refused_at_start() -> None:
     asyncio.run(scene())
 
 
+def test_the_assistants_message_begins_as_the_style_says() -> None:
+    async def scene() -> None:
+        session = await open_session(FakeBackend(), workers=1)
+        assert bytes(session.frame.tail) == f"<assistant>{DEFAULT_STYLE.prefill}".encode()
+
+    asyncio.run(scene())
+
+
 def test_a_template_that_drops_the_text_is_refused_and_one_that_trims_it_is_not() -> None:
     async def scene() -> None:
         with pytest.raises(BackendFault, match="cannot be asked"):
@@ -253,8 +262,8 @@ def test_a_template_that_drops_the_text_is_refused_and_one_that_trims_it_is_not(
 
 def test_without_a_system_role_the_system_text_opens_the_users_message() -> None:
     async def scene() -> None:
-        session = await open_session(FakeBackend(system_role=False), workers=1)
-        head = bytes(session.frame.head[1:]).decode()
-        assert head == f"<user>{session.style.system}\n"
+        style = replace(DEFAULT_STYLE, system="Decide.")
+        session = await open_session(FakeBackend(system_role=False), workers=1, style=style)
+        assert bytes(session.frame.head[1:]) == b"<user>Decide.\n"
 
     asyncio.run(scene())

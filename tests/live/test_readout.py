@@ -81,6 +81,7 @@ def test_the_largest_error_is_below_a_millionth(server: str, count: int) -> None
         backend = Recorder(server)
         try:
             session = await open_session(backend, workers=4)
+            backend.prompts.clear()
             got = await Decider(backend, session).decide(state=STATE, questions=(choice(count),))
             wanted = await reference(server, backend.prompts[0], session.labels.choose(count), session.info.vocabulary)
         finally:
@@ -98,6 +99,7 @@ def test_the_mass_is_the_labels_share_of_the_whole_vocabulary(smollm2_server: st
         backend = Recorder(smollm2_server)
         try:
             session = await open_session(backend, workers=4)
+            backend.prompts.clear()
             got = await Decider(backend, session).decide(state=STATE, questions=(choice(3),))
             first = await whole_vocabulary(smollm2_server, backend.prompts[0], session.info.vocabulary)
             true = math.fsum(math.exp(first[label.tokens[0]]) for label in session.labels.choose(3))

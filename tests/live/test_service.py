@@ -69,7 +69,8 @@ def test_the_example_is_answered_whole(api: str) -> None:
     assert list(got) == ["model", "answers", "usage"]
     assert list(got["answers"]) == list(json.loads(body)["questions"])
     headers = reply.headers
-    assert headers["x-jev-local-state-cache"] == "off-short"
+    # On a vocabulary of bytes the example is long.
+    assert headers["x-jev-local-state-cache"] == ("off-short" if "SmolLM2" in got["model"] else "off")
     evaluated = int(headers["x-jev-local-processed-tokens"])
     prefix = int(headers["x-jev-local-prefix-tokens"])
     assert got["usage"]["input_tokens"] == int(headers["x-jev-local-cached-tokens"]) + evaluated

@@ -1,11 +1,13 @@
 """State and question -> the text of a chat's user message, cut where questions begin to differ.
 
-    Text:                         } lead    } common to every question of a request;
-    <state>                                 } with the system text it is the shared prefix
-    Question: <instructions>                } one of these per question
-    A: <option>                             }
-    B: <option>                             }
-    Answer:                                 }
+    Text:                         } common to every question of a request:
+    <state>                       } with the template's own beginning it is the shared prefix
+    Question: <instructions>      } one of these per question
+    A: <option>                   }
+    B: <option>                   }
+    Which?                        }
+
+and the assistant's message already begins: "The best option is (", so that the next token is a label.
 
 The wording is a `PromptStyle`; `DEFAULT_STYLE` was chosen by measurement (docs/decisions.md). Cuts stand right behind
 a line break and before a letter: tokenisers split there by themselves, so the pieces' tokens joined are those of the
@@ -32,7 +34,7 @@ class PromptStyle:
     """
 
     name: str
-    system: str
+    system: str = ""
     lead: str = "Text:\n"
     ask: str = "Question: "
     option: str = "{label}: {text}"
@@ -43,10 +45,7 @@ class PromptStyle:
     no: str = "no"
 
 
-DEFAULT_STYLE = PromptStyle(
-    name="letters",
-    system="Read the text, then answer the question about it with the letter of the best option.",
-)
+DEFAULT_STYLE = PromptStyle(name="prefill-which", close="Which?", prefill="The best option is (")
 
 UNASKED = {"noul": "Is it true?", "choice": "Which option fits best?", "score": "Which level fits best?"}
 """The question where the caller gave none."""
