@@ -67,9 +67,10 @@ def test_a_cancelled_prefill_frees_its_slot(smollm2_server: str, polling: bool) 
                     poller.cancel()
                 await backend.aclose()
 
-    took = asyncio.run(scene())
-    print(f"slot free after {took:.2f} s")
-    assert took < LIMIT
+    # Three times, because it depends on where in a batch the client leaves, and the machine may be busy with others.
+    took = sorted(asyncio.run(scene()) for _ in range(3))
+    print(f"slot free after {', '.join(f'{t:.2f}' for t in took)} s")
+    assert took[1] < LIMIT
 
 
 def test_a_timeout_frees_the_slot_and_is_called_one(smollm2_server: str) -> None:
