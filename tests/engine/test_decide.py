@@ -102,9 +102,10 @@ def test_255_options_on_bytes_are_the_products_of_two_steps() -> None:
     run(scene, context=16384)
 
 
-def test_a_label_that_was_not_returned_is_looked_for_with_a_stronger_bias() -> None:
+@pytest.mark.parametrize("hidden", ["B", "ABC"])
+def test_labels_that_were_not_returned_are_looked_for_with_a_stronger_bias(hidden: str) -> None:
     async def scene(backend: FakeBackend, decider: Decider) -> None:
-        backend.hide = frozenset({ord("B")})
+        backend.hide = frozenset(map(ord, hidden))
         (got,) = (await decider.decide(state="s", questions=(TEAM,))).answers
         assert isinstance(got, ChoiceAnswer)
         weights = weigh(backend.contents[0])

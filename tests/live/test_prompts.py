@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
@@ -14,9 +13,8 @@ from jev_local.core.plan import Tokens
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Choice, Noul, Option, Question, Score
 from jev_local.engine.decide import Decider
-from jev_local.engine.session import Session, open_session
-
-T = TypeVar("T")
+from jev_local.engine.session import Session
+from sessions import play
 
 STATES = [
     "My card was charged twice.",
@@ -31,17 +29,6 @@ QUESTIONS: tuple[Question, ...] = (
     Choice("b", "どの部署？", (Option("請求", "お金のこと"), Option("技術"))),
     Score("c", None, ("calm", "annoyed.", "furious!")),
 )
-
-
-def play(url: str, scene: Callable[[LlamaBackend, Session], Awaitable[T]]) -> T:
-    async def whole() -> T:
-        backend = LlamaBackend(url, timeout=300)
-        try:
-            return await scene(backend, await open_session(backend, workers=4))
-        finally:
-            await backend.aclose()
-
-    return asyncio.run(whole())
 
 
 async def prompt_of(backend: LlamaBackend, session: Session, state: str, question: Question) -> Tokens:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
@@ -18,24 +17,13 @@ from jev_local.core.questions import Choice, Option
 from jev_local.core.readout import BIAS
 from jev_local.engine.decide import Decider
 from jev_local.engine.session import Session, open_session
+from sessions import play
 
-T = TypeVar("T")
 STATE = "The kettle arrived with a broken lid. 返金してほしい。"
 
 
 def choice(count: int) -> Choice:
     return Choice("q", "Which part is it about?", tuple(Option(f"part {i}") for i in range(count)))
-
-
-def play(url: str, scene: Callable[[LlamaBackend, Session], Awaitable[T]]) -> T:
-    async def whole() -> T:
-        backend = LlamaBackend(url, timeout=300)
-        try:
-            return await scene(backend, await open_session(backend, workers=4))
-        finally:
-            await backend.aclose()
-
-    return asyncio.run(whole())
 
 
 class Recorder(LlamaBackend):

@@ -142,7 +142,8 @@ class Decider:
         self, prompts: Sequence[Tokens], tokens: Sequence[Tokens], beside: int, lease: Lease, tally: _Tally
     ) -> list[StepReading]:
         """One pass per prompt, reading `tokens[i]` after `prompts[i]`. All of them get the bias: a token that is
-        not among a prompt's own is divided out of its reading again."""
+        not among a prompt's own is divided out of its reading again. Where labels were not returned, one more look
+        with a stronger bias; a label that even that does not lift has no probability worth the name."""
         self._session.pool.require_open()
         biased = sorted({token for group in tokens for token in group})
         for bias in (BIAS, STRONGER_BIAS):
@@ -160,7 +161,9 @@ class Decider:
                     for completion, group in zip(completions, tokens, strict=True)
                 ]
             except NoDistribution as error:
-                raise BackendFault(f"No answer can be read: {error}.") from error
+                if bias == STRONGER_BIAS:
+                    raise BackendFault(f"No answer can be read: {error}.") from error
+                continue
             if not any(reading.missing for reading in found):
                 break
         return found
