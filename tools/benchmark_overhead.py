@@ -29,7 +29,7 @@ from jev_local.backend.llama import LlamaBackend
 from jev_local.core.plan import Tokens
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Noul
-from jev_local.core.readout import BIAS, RUNNERS_UP
+from jev_local.core.readout import GENTLE_BIAS, RUNNERS_UP
 from jev_local.engine.session import Session, open_session, tokenize_chats
 from jev_local.launch.process import Child, stop
 from jev_local.settings import DEFAULT_BACKEND_URL
@@ -103,7 +103,7 @@ def completion(prompt: Tokens, labels: Sequence[int]) -> dict[str, Any]:
         "post_sampling_probs": True,
         "samplers": [],
         "temperature": 1.0,
-        "logit_bias": [[label, BIAS] for label in labels],
+        "logit_bias": [[label, GENTLE_BIAS] for label in labels],
         "id_slot": 0,
         "cache_prompt": True,
     }

@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jev_local.core.labels import Label
-from jev_local.core.readout import BIAS, NoDistribution, StepReading, combine, is_certain, read_step, steps, warnings
+from jev_local.core.readout import (
+    BIAS,
+    GENTLE_BIAS,
+    STRONGER_BIAS,
+    NoDistribution,
+    StepReading,
+    combine,
+    is_certain,
+    read_step,
+    steps,
+    warnings,
+)
 
 LOGITS = st.lists(st.floats(-40, 40), min_size=2, max_size=40)
 
@@ -27,10 +38,12 @@ def softmax(logits: list[float]) -> list[float]:
     return [w / math.fsum(weights) for w in weights]
 
 
-@given(LOGITS, st.integers(2, 40))
-def test_the_reading_is_softmax_over_the_labels_and_their_share_of_the_whole(logits: list[float], n: int) -> None:
+@given(LOGITS, st.integers(2, 40), st.sampled_from([0.0, GENTLE_BIAS, BIAS, STRONGER_BIAS]))
+def test_the_reading_is_softmax_over_the_labels_and_their_share_of_the_whole(
+    logits: list[float], n: int, bias: float
+) -> None:
     labels = list(range(min(n, len(logits))))
-    reading = read_step(biased(logits, labels, BIAS), labels, bias=BIAS)
+    reading = read_step(biased(logits, labels, bias), labels, bias=bias)
     for got, wanted in zip(reading.probabilities, softmax([logits[i] for i in labels]), strict=True):
         assert got == pytest.approx(wanted, abs=1e-9)
     assert math.fsum(reading.probabilities) == pytest.approx(1, abs=1e-12)

@@ -110,7 +110,7 @@ class FakeBackend:
         weights = {token: w * math.exp(bias if token in labels else 0.0) for token, w in weigh(prompt).items()}
         total = math.fsum(weights.values())
         ranked = sorted(weights.items(), key=lambda item: -item[1])[: len(labels) + runners_up]
-        top = {token: w / total for token, w in ranked if not (token in self.hide and bias < 50)}
+        top = {token: w / total for token, w in ranked if not (token in self.hide and bias < 20)}
         if self.certain:
             top = dict.fromkeys(top, 0.0) | {next(iter(top)): 1.0}
         return Completion(top, cached, len(prompt) - cached, alias=self.alias)

@@ -27,7 +27,8 @@ def choice(count: int) -> Choice:
 
 
 class Recorder(LlamaBackend):
-    """Remembers the prompts and evaluates each whole, in the reference's own steps."""
+    """Remembers the prompts and evaluates each whole, in the slot and in the steps in which the reference does it:
+    other steps and other neighbours in memory round differently, and that is not what is measured here."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, timeout=300)
@@ -35,7 +36,7 @@ class Recorder(LlamaBackend):
 
     async def complete(self, prompts: Any, **options: Any) -> Any:
         self.prompts += prompts
-        return await super().complete(prompts, **{**options, "reuse": False})
+        return await super().complete(prompts, **{**options, "reuse": False, "slot": 0})
 
 
 async def whole_vocabulary(url: str, prompt: Tokens, size: int) -> dict[int, float]:
@@ -43,7 +44,11 @@ async def whole_vocabulary(url: str, prompt: Tokens, size: int) -> dict[int, flo
     body = {"prompt": list(prompt), "n_predict": 1, "n_probs": size, "temperature": 1.0, "cache_prompt": False}
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=300) as client:
         reply = (await client.post("/completion", json=body | {"id_slot": 0})).json()
-    return {entry["id"]: entry["logprob"] for entry in reply["completion_probabilities"][0]["top_logprobs"]}
+    logs = {entry["id"]: entry["logprob"] for entry in reply["completion_probabilities"][0]["top_logprobs"]}
+    # The server sums in 32 bits, and its probabilities come to 1.000005: that would outweigh what is measured.
+    assert len(logs) == size
+    excess = math.log(math.fsum(map(math.exp, logs.values())))
+    return {token: log - excess for token, log in logs.items()}
 
 
 async def reference(url: str, prompt: Tokens, labels: tuple[Label, ...], size: int) -> list[float]:

@@ -14,11 +14,18 @@ from dataclasses import dataclass
 
 from jev_local.core.labels import Label
 
+GENTLE_BIAS = 12.0
+"""What a few labels get first: e^12 = 160,000 lifts any label that a model answering in labels considers at all. The
+sum of logit and bias is rounded to 32 bits, so the smaller the bias, the smaller the error."""
+
 BIAS = 30.0
-"""Added to each label's logit: e^30 = 1e13 puts any label that matters above any token that is not one."""
+"""What many labels get first, because rare ones among them are far down: e^30 = 1e13. Up to 64 in sum with a logit, the
+rounding moves the probability of one of two labels by 9.5e-7 at most, and those of many labels by less."""
 
 STRONGER_BIAS = 80.0
-"""For a second look when a label was still missing: about the most that 32-bit probabilities can carry."""
+"""For a last look when a label was still missing: about the most that 32-bit probabilities can carry."""
+
+FEW = 26
 
 RUNNERS_UP = 64
 """How many tokens that are not labels are asked for, for the candidate mass."""
@@ -31,6 +38,13 @@ LOW_MASS = 0.5
 
 THOUGHT_OPENERS = ("<think>", "<thinking>", "<thought>", "[THINK]", "<|channel|>", "<seed:think>")
 """What models that reason in the open begin with, where their template's own switch did not keep them from it."""
+
+
+def biases(count: int, *, runners_up: int) -> tuple[float, ...]:
+    """The biases to try on `count` labels, in order, until none of them is missing from what comes back."""
+    if runners_up >= MANY_RUNNERS_UP:
+        return (0.0, BIAS, STRONGER_BIAS)  # with so many beside them the labels are in the list as they are
+    return (GENTLE_BIAS, BIAS, STRONGER_BIAS) if count <= FEW else (BIAS, STRONGER_BIAS)
 
 
 class NoDistribution(ValueError):

@@ -13,12 +13,12 @@ from jev_local.core.plan import PrefixPlan, Tokens, share
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Question, width
 from jev_local.core.readout import (
-    BIAS,
     MANY_RUNNERS_UP,
     RUNNERS_UP,
     STRONGER_BIAS,
     NoDistribution,
     StepReading,
+    biases,
     combine,
     read_step,
     steps,
@@ -142,11 +142,11 @@ class Decider:
         self, prompts: Sequence[Tokens], tokens: Sequence[Tokens], beside: int, lease: Lease, tally: _Tally
     ) -> list[StepReading]:
         """One pass per prompt, reading `tokens[i]` after `prompts[i]`. All of them get the bias: a token that is
-        not among a prompt's own is divided out of its reading again. Where labels were not returned, one more look
-        with a stronger bias; a label that even that does not lift has no probability worth the name."""
+        not among a prompt's own is divided out of its reading again. Where labels were not returned, another look
+        with a stronger bias; a label that even the last one does not lift has no probability worth the name."""
         self._session.pool.require_open()
         biased = sorted({token for group in tokens for token in group})
-        for bias in (BIAS, STRONGER_BIAS):
+        for bias in biases(len(biased), runners_up=beside):
             completions = await self._backend.complete(
                 prompts, slot=lease.slot, labels=biased, bias=bias, runners_up=beside, reuse=True
             )
