@@ -1,8 +1,9 @@
-"""A scene on a real server with everything that the engine asks it at start-up."""
+"""Scenes on a real server with everything that the engine asks it at start-up, and how fast that server is just now."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -23,3 +24,21 @@ def play(url: str, scene: Callable[[LlamaBackend, Session], Awaitable[T]]) -> T:
             await backend.aclose()
 
     return asyncio.run(whole())
+
+
+FREE_SECONDS = 1.5
+"""Until a slot has to be free again after its client left, on a machine that has nothing else to do."""
+
+
+def seconds_to_free(url: str) -> float:
+    """The bound for this moment. A slot is let go between two batches, so on a machine that is so busy with others that
+    a batch alone takes most of the time, the bound is two batches."""
+
+    async def scene(backend: LlamaBackend, _: Session) -> float:
+        (words,) = await backend.tokenize(["How long does a batch take? " * 80], special=False)
+        begun = time.perf_counter()
+        await backend.complete([words[:257]], slot=3, labels=[49, 50], bias=30.0, runners_up=8, reuse=False)
+        return (time.perf_counter() - begun) / 2
+
+    batch = play(url, scene)
+    return max(FREE_SECONDS, 2.2 * batch if batch > 1 else 0.0)

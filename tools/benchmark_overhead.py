@@ -163,6 +163,11 @@ def main() -> int:
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds has to be at least 1")
+    try:
+        httpx.get(f"{options.backend_url}/health", trust_env=False, timeout=10).raise_for_status()
+    except httpx.HTTPError:
+        print(f"No llama-server is ready at {options.backend_url}. ./run_server.sh starts one.", file=sys.stderr)
+        return 3
     api, url = serve(options.backend_url)
     try:
         await_ready(api, url)

@@ -17,6 +17,7 @@ import asyncio
 import json
 import math
 import statistics
+import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from jev_local.core.prompts import option_texts, question_text, shared_text
 from jev_local.core.questions import Choice, Noul, Question, Score, width
 from jev_local.core.readout import BIAS, RUNNERS_UP, read_step
 from jev_local.engine.session import Session, open_session, tokenize_chats
+from jev_local.errors import BackendError
 from jev_local.settings import DEFAULT_BACKEND_URL
 from tools.prompt_variants import VARIANTS, Variant
 from tools.rows import Row, load
@@ -191,7 +193,11 @@ def main() -> int:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text("", encoding="utf-8")
     variants = [variant for variant in VARIANTS if variant.name in wanted]
-    results = asyncio.run(measure(options.backend_url, variants, load(), options.output))
+    try:
+        results = asyncio.run(measure(options.backend_url, variants, load(), options.output))
+    except BackendError as error:
+        print(f"{error.message} ./run_server.sh starts one.", file=sys.stderr)
+        return 3
     print(table(results))
     return 0
 

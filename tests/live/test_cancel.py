@@ -13,9 +13,7 @@ import pytest
 from conftest import llama_server
 from jev_local.backend.llama import LlamaBackend
 from jev_local.errors import BackendTimeout, BackendUnavailable
-
-LIMIT = 1.5
-"""Seconds until the slot has to be free."""
+from sessions import seconds_to_free
 
 
 async def busy(client: httpx.AsyncClient, slot: int) -> bool:
@@ -70,7 +68,7 @@ def test_a_cancelled_prefill_frees_its_slot(smollm2_server: str, polling: bool) 
     # Three times, because it depends on where in a batch the client leaves, and the machine may be busy with others.
     took = sorted(asyncio.run(scene()) for _ in range(3))
     print(f"slot free after {', '.join(f'{t:.2f}' for t in took)} s")
-    assert took[1] < LIMIT
+    assert took[1] < seconds_to_free(smollm2_server)
 
 
 def test_a_timeout_frees_the_slot_and_is_called_one(smollm2_server: str) -> None:
@@ -84,7 +82,7 @@ def test_a_timeout_frees_the_slot_and_is_called_one(smollm2_server: str) -> None
         await backend.aclose()
         return took
 
-    assert asyncio.run(scene()) < LIMIT
+    assert asyncio.run(scene()) < seconds_to_free(smollm2_server)
 
 
 def test_a_killed_server_is_told_from_one_that_is_not_there(smollm2_model: Path, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ class Service:
     @staticmethod
     def _announce(session: Session) -> None:
         log.info(
-            "Ready: model %s, %d slots, context %d, %d labels of one token, prompt frame %d + %d tokens",
+            "Model loaded: %s, %d slots, context %d, %d labels of one token, prompt frame %d + %d tokens",
             session.info.model,
             session.info.slots,
             session.info.context,

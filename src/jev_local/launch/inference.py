@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from jev_local.backend.embedded import ServerOptions, has_gpu, native_command, server_environment, wheel_command
+from jev_local.backend.embedded import (
+    CPU_BATCH,
+    ServerOptions,
+    has_gpu,
+    native_command,
+    server_environment,
+    wheel_command,
+)
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.fetch import fetch
 from jev_local.launch.home import Home
@@ -92,10 +99,10 @@ class InferenceServer:
             f"  MMPROJ          {options.mmproj or 'none'}",
             f"  CTX_SIZE        {options.context}",
             f"  PARALLEL        {options.parallel}",
-            f"  BATCH_SIZE      {options.batch or 'automatic: small unless layers are on a GPU'}",
-            f"  THREADS         {options.threads or 'automatic'}",
-            f"  GPU_LAYERS      {options.gpu_layers or 'automatic'}",
-            f"  GPU_DEVICE      {options.gpu_device or 'automatic'}",
+            f"  BATCH_SIZE      {options.batch or f'{CPU_BATCH}, or as the server thinks best with layers on a GPU'}",
+            f"  THREADS         {options.threads or 'as the server thinks best'}",
+            f"  GPU_LAYERS      {options.gpu_layers or 'as the server thinks best'}",
+            f"  GPU_DEVICE      {options.gpu_device or 'as the server thinks best'}",
             f"  SLOT_CACHE_DIR  {options.slot_dir}",
         ]
         if self.log is not None:
@@ -127,7 +134,9 @@ class InferenceServer:
     def wait_loaded(self, child: Child) -> None:
         """Until it has its model, or CannotStart when it dies first. Its log on the terminal is progress enough."""
         what = None if self.log is None else f"Loading {Path(self.options.model).name}"
-        hint = "" if self.binary is None else f"\nLLAMA_SERVER has to be llama.cpp {OLDEST_BUILD} or newer."
+        hint = f"\nIf {Path(self.options.model).name} is damaged or incomplete, fetch it again."
+        if self.binary is not None:
+            hint += f" LLAMA_SERVER has to be llama.cpp {OLDEST_BUILD} or newer."
         with nullcontext() if what is None else Waiting(what) as waiting:
             while not self.is_loaded():
                 child.require_running("it was ready", hint=hint)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -60,6 +62,32 @@ class Waiting(AbstractContextManager["Waiting"]):
         elif now >= self._next:
             print(f"{self._what} ({now - self._started:.0f} s)", file=sys.stderr, flush=True)
             self._next = now + INTERVAL
+
+
+class Ticking(AbstractContextManager["Ticking"]):
+    """Progress in a pipe of a call that cannot tick by itself. On a terminal such a call shows its own."""
+
+    def __init__(self, what: str) -> None:
+        self._waiting = Waiting(what)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> Self:
+        if not sys.stderr.isatty():
+            # Signals are for the main thread: one that arrived here would not interrupt the call.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+            self._thread.start()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def _tick(self) -> None:
+        while not self._over.wait(1.0):
+            self._waiting.tick()
 
 
 class Meter(AbstractContextManager["Meter"]):

@@ -12,7 +12,7 @@ from jev_local.launch.errors import CannotStart
 from jev_local.launch.inference import InferenceServer
 from jev_local.launch.ports import require_free
 from jev_local.launch.process import Child, stop
-from jev_local.launch.progress import say
+from jev_local.launch.progress import Ticking, say
 from jev_local.launch.readiness import Patience, ask
 from jev_local.launch.restarts import RestartPolicy
 from jev_local.launch.signals import Interruptions
@@ -60,7 +60,8 @@ def run(server: InferenceServer, wishes: Wishes, *, demo: Callable[[str], int]) 
 
 def _first_answer(wishes: Wishes, demo: Callable[[str], int], interruptions: Interruptions) -> int:
     say("Asking the example's questions")
-    code = demo(url(wishes.api))
+    with Ticking("Still asking"):
+        code = demo(url(wishes.api))
     if interruptions.came:
         raise KeyboardInterrupt
     if code != 0 and not wishes.once:
