@@ -18,6 +18,13 @@ LEAVE_SECONDS = 2
 """How long requests in flight may finish after Ctrl-C; then they are cancelled, and llama-server drops their work."""
 
 
+BACKLOG = 64
+"""Connections that wait to be accepted. asyncio tries as many at each turn, also when no file descriptor is left for
+any, and logs every failure: uvicorn's 2,048 filled a disk."""
+
+OPEN_FILES = 65_536
+
+
 def run(settings: ApiSettings) -> int:
     """Serve until Ctrl-C or SIGTERM, which uvicorn raises again when it is done. 2 when the address cannot be had."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -27,6 +34,7 @@ def run(settings: ApiSettings) -> int:
     except OSError as error:
         print(_unavailable(settings, error), file=sys.stderr)
         return 2
+    _allow_many_connections()
     backend = LlamaBackend(settings.backend_url, timeout=settings.backend_timeout)
     engine = Service(backend, workers=settings.workers, patience=settings.backend_timeout)
     app = create_app(engine=engine, settings=settings)
@@ -37,10 +45,24 @@ def run(settings: ApiSettings) -> int:
             log_config=None,
             server_header=False,
             timeout_graceful_shutdown=LEAVE_SECONDS,
+            backlog=BACKLOG,
+            lifespan="on",  # a start that fails has to end the process, not to pass for an app without a start
         )
     )
     server.run(sockets=[listener])
     return 0
+
+
+def _allow_many_connections() -> None:
+    """Idle clients hold a file descriptor each; the usual soft limit of 1,024 is soon used up, and free to raise."""
+    try:
+        import resource  # noqa: PLC0415  # not everywhere
+    except ImportError:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -51,7 +73,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise

@@ -39,6 +39,9 @@ class ApiSettings:
         for name in ("workers", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} has to be at least 1, got {getattr(self, name)}")
+        if not (self.key.isascii() and self.key.isprintable() and " " not in self.key):
+            # What HTTP headers cannot carry could never match, and callers would only see that their key is wrong.
+            raise ValueError("key: JEV_API_KEY has to be printable ASCII without spaces")
         if not 0 < self.backend_timeout < math.inf:
             raise ValueError(f"backend_timeout has to be a positive number of seconds, got {self.backend_timeout}")
         _require_root(self.backend_url)

@@ -103,6 +103,8 @@ def test_two_steps_give_the_products_of_the_models_own_probabilities(
         ({1: math.nan, 2: 0.5}, "no usable"),
         ({1: -0.1, 2: 0.5}, "no usable"),
         ({1: math.inf, 2: 0.5}, "no usable"),
+        ({1: 1e308, 2: 1e308}, "no usable"),
+        ({1: 10**400, 2: 0.5}, "no usable"),
         ({7: 0.5, 8: 0.5}, "none of the labels"),
         ({1: 0.0, 2: 0.0, 8: 1.0}, "none of the labels"),
     ],
@@ -145,3 +147,9 @@ def test_speculative_decoding_shows_in_a_certain_token() -> None:
     assert is_certain({1: 1.0})
     assert is_certain({1: 1.0, 2: 0.0})
     assert not is_certain({1: 1.0, 2: 5e-14})
+
+
+def test_the_smallest_probabilities_are_read_without_a_fault() -> None:
+    assert read_step({1: 5e-324, 2: 0.0}, [1, 2], bias=BIAS).probabilities == (1.0, 0.0)
+    with pytest.raises(NoDistribution, match="second step"):
+        combine(StepReading((1.0,), 1.0), [StepReading((1.0,), 0.0)])

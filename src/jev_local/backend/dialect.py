@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -59,13 +58,14 @@ def error_of(status: int, body: bytes) -> Exception:
         return loading
     try:
         error = json.loads(body)["error"]
-        kind = str(error.get("type", ""))
+        # Its types are short words; anything else in that place may be a quotation.
+        kind = error.get("type", "") if re.fullmatch(r"[a-z_]{1,40}", error.get("type", "")) else ""
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return BackendFault(f"The inference server answered {status} without a reason.")
     if kind == "exceed_context_size_error":
         try:
             return PromptTooLong(needed=int(error["n_prompt_tokens"]), available=int(error["n_ctx"]))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, ArithmeticError):
             return BackendFault("The inference server refused a prompt as too long and did not say by how much.")
     if kind == "unavailable_error":
         return loading
@@ -145,6 +145,6 @@ def _distribution(probabilities: object) -> dict[int, float]:
     except (KeyError, TypeError, ValueError) as error:
         raise BadReply("no list of probabilities for exactly one token") from error
     for token, p in top.items():
-        if type(token) is not int or type(p) not in (int, float) or not math.isfinite(p):
-            raise BadReply("a probability that is not a number")
+        if type(token) is not int or type(p) not in (int, float) or not 0 <= p <= 1.001:
+            raise BadReply("a probability that is not a number from 0 to 1")
     return top

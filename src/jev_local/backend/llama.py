@@ -196,6 +196,7 @@ def _instance(props: Mapping[str, Any]) -> str:
 NONSENSE = (
     BadReply,
     ValueError,
+    ArithmeticError,
     LookupError,
     TypeError,
     AttributeError,

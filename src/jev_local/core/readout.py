@@ -27,6 +27,9 @@ STRONGER_BIAS = 80.0
 
 FEW = 26
 
+MOST = 1.001
+"""A probability of 1 as servers round it; more than that is none."""
+
 RUNNERS_UP = 64
 """How many tokens that are not labels are asked for, for the candidate mass."""
 
@@ -72,7 +75,7 @@ def read_step(
     top: token id -> probability after `bias` was added to the logit of every id in `biased` (default: `tokens`).
     Raises NoDistribution for NaN, negative or empty input, and where no label has any probability.
     """
-    if not top or any(not math.isfinite(p) or p < 0 for p in top.values()):
+    if not top or any(not 0 <= p <= MOST for p in top.values()):
         raise NoDistribution("the backend returned no usable probabilities")
     lifted = [top.get(token, 0.0) for token in tokens]
     total = math.fsum(lifted)
@@ -85,7 +88,7 @@ def read_step(
     strongest = max(rest, key=rest.__getitem__, default=None)
     return StepReading(
         probabilities=tuple(p / total for p in lifted),
-        mass=own / (own + others),
+        mass=own / (own + others) if own + others > 0 else 0.0,
         missing=tuple(token for token in tokens if token not in top),
         rival=strongest if strongest is not None and rest[strongest] > own else None,
     )
@@ -125,6 +128,8 @@ def combine(first: StepReading, second: Sequence[StepReading]) -> StepReading:
         p * group.mass * q for p, group in zip(first.probabilities, second, strict=True) for q in group.probabilities
     ]
     total = math.fsum(joint)
+    if total <= 0:
+        raise NoDistribution("no label has any probability in its second step")
     return StepReading(tuple(p / total for p in joint), first.mass * total, rival=first.rival)
 
 

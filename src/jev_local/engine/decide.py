@@ -135,7 +135,11 @@ class Decider:
         (first,) = await self._step([prompt], [passes.first], beside, lease, tally)
         if passes.two:
             prompts = [(*prompt, token) for token in passes.first]
-            first = combine(first, await self._step(prompts, passes.second, beside, lease, tally))
+            second = await self._step(prompts, passes.second, beside, lease, tally)
+            try:
+                first = combine(first, second)
+            except NoDistribution as error:
+                raise BackendFault(f"No answer can be read: {error}.") from error
         return Reading(first.probabilities, first.mass, warnings(first, thought=self._session.thought))
 
     async def _step(

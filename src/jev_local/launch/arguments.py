@@ -63,7 +63,8 @@ def api_settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> 
         )
     except ValueError as error:
         field, _, fault = str(error).partition(" ")
-        raise CannotStart(f"--{field.replace('_', '-')} {fault}", code=2) from error
+        # The key is the one setting that comes from a variable and not from an option.
+        raise CannotStart(fault if field == "key:" else f"--{field.replace('_', '-')} {fault}", code=2) from error
 
 
 def _port(text: str) -> int:
