@@ -18,6 +18,17 @@ from programs import free_port, two_free_ports
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.parametrize("key", ["schlüssel", "two words", " edge", "\udcff", "line\n"])
+def test_a_key_that_no_header_can_carry_is_refused_at_start(
+    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JEV_API_KEY", key)
+    assert program.main(["serve"]) == 2
+    said = capsys.readouterr().err
+    assert "JEV_API_KEY has to be printable ASCII without spaces" in said
+    assert key not in said
+
+
 def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
