@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -58,4 +59,7 @@ def test_a_model_file_is_looked_at_before_the_server_is(tmp_path: Path) -> None:
         require_gguf(tmp_path, "model")
     right = tmp_path / "right.gguf"
     right.write_bytes(b"GGUF\3\0\0\0")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(CannotStart, match="is not a file"):
+        require_gguf(tmp_path / "pipe.gguf", "model")
     assert require_gguf(right, "model") == right

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
@@ -114,3 +115,14 @@ def test_reads_what_json_writes(value: Any, ascii_only: bool) -> None:
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     with suppress(InvalidBody):
         json.dumps(parse(body), ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("part", [b"{},", b"[{}],", b"0,", b'"",'])
+def test_millions_of_small_values_are_refused_before_they_take_their_memory(part: bytes) -> None:
+    body = b"[" + part * (8_000_000 // len(part)) + b"0]"
+    tracemalloc.start()
+    with pytest.raises(InvalidBody, match="more than 500000 values"):
+        parse(body)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * len(body)

@@ -29,6 +29,9 @@ LARGEST_UBATCH = 512
 CORS_ORIGIN = "http://127.0.0.1"
 """An origin no page has by accident. The default `*` lets any web page the user visits read from the server."""
 
+LARGEST_COUNT = 2**31 - 1
+"""llama-server keeps its numbers in 32 bits."""
+
 SECRETS = ("JEV_API_KEY", "LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE")
 """Variables the server is started without: the first is no business of it, the others would lock us out."""
 
@@ -84,8 +87,8 @@ def _count(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name, "")
     if not text:
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{name} has to be a whole number of at least 1, got {text!r}")
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LARGEST_COUNT:
+        raise ValueError(f"{name} has to be a whole number from 1 to {LARGEST_COUNT}, got {text!r}")
     return int(text)
 
 

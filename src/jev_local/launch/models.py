@@ -111,6 +111,8 @@ def choose(wish: str, catalogue: Mapping[str, Model] = CATALOGUE) -> Model | Pat
 
 def require_gguf(path: Path, what: str) -> Path:
     """The path, if a GGUF file is there. Asked before llama-server is: it would only say that it could not start."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise CannotStart(f"the {what} {path} is not a file", code=2)  # reading a pipe would wait for ever
     try:
         with path.open("rb") as file:
             magic = file.read(len(GGUF_MAGIC))

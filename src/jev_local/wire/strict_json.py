@@ -18,6 +18,10 @@ from jev_local.errors import InvalidBody, Issue
 MAX_DEPTH = 64
 """Objects and arrays inside one another, the outermost included."""
 
+MAX_VALUES = 500_000
+"""Commas and opening brackets in a body. A body of 24 MiB may unpack from 2 KB and hold eight million empty objects,
+which take a gigabyte; a text that a model can read has a hundred thousand commas at most."""
+
 _BOM = b"\xef\xbb\xbf"
 # The closing quote is optional: an unterminated string then matches to the end of the body in one step.
 # Were it required, a body of nothing but `\"` would be tried again from every quote, in quadratic time.
@@ -33,7 +37,8 @@ def parse(body: bytes) -> Any:
 
     Raises InvalidBody for everything that is not strict JSON (RFC 8259), for an object with the same key twice,
     for numbers that a double cannot hold or that have more digits than Python reads (4,300), for lone surrogates
-    in strings or keys, and for more than 64 levels of nesting. No message repeats anything from the body.
+    in strings or keys, for more than 64 levels of nesting, and for more than 500,000 values. No message repeats
+    anything from the body.
     """
     body = body.removeprefix(_BOM)
     try:
@@ -42,6 +47,8 @@ def parse(body: bytes) -> Any:
         _refuse("utf8_invalid", f"the body is not UTF-8 (byte {error.start})")
     if nested_deeper(body, MAX_DEPTH):
         _refuse("nested_too_deep", f"objects and arrays are nested more than {MAX_DEPTH} deep")
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > MAX_VALUES:
+        _refuse("too_many_values", f"the body has more than {MAX_VALUES} values")
     objects = _Objects()
     try:
         value = json.loads(text, object_pairs_hook=objects, parse_constant=_constant, parse_float=_finite)
