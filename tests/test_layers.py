@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 ONLY_IN: dict[str, set[str]] = {
     "fastapi": {"app"},
     "starlette": {"app"},
-    "uvicorn": {"serve", "launch"},
+    "uvicorn": {"serve", "launch", "app"},  # app: web.malformed answers what never reaches an app
     "pydantic": {"wire", "app"},
     "zstandard": {"wire"},
     "httpx": {"llama", "client", "launch"},

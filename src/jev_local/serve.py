@@ -13,6 +13,7 @@ from jev_local.app import create_app
 from jev_local.backend.llama import LlamaBackend
 from jev_local.engine.service import Service
 from jev_local.settings import ApiSettings
+from jev_local.web.malformed import Protocol
 
 LEAVE_SECONDS = 2
 """How long requests in flight may finish after Ctrl-C; then they are cancelled, and llama-server drops their work."""
@@ -46,6 +47,7 @@ def run(settings: ApiSettings) -> int:
             server_header=False,
             timeout_graceful_shutdown=LEAVE_SECONDS,
             backlog=BACKLOG,
+            http=Protocol,
             lifespan="on",  # a start that fails has to end the process, not to pass for an app without a start
         )
     )

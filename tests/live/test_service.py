@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -73,6 +74,20 @@ def test_the_example_is_answered_whole(api: str) -> None:
     # A hybrid model goes back to a checkpoint before the point where the questions part, attention to the very token.
     reused = got["usage"]["input_tokens"] - evaluated
     assert reused >= 11 * prefix * (1.0 if "SmolLM2" in got["model"] else 0.5)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"GARBAGE\r\n\r\n", b"POST /v1/systemone HTTP/1.1\r\nHost: x\r\nContent-Length: a\r\n\r\n"]
+)
+def test_bytes_that_are_not_http_get_a_marked_400(tiny_api: str, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", int(tiny_api.rsplit(":", 1)[1])), timeout=10) as client:
+        client.sendall(sent)
+        reply = b"".join(iter(lambda: client.recv(4096), b""))
+    head, _, body = reply.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert re.search(rb"x-typesafe-request-id: req_[0-9a-f]{32}", head)
+    assert json.loads(body)["detail"]["error_type"] == "api_usage_error"
+    assert ask(tiny_api).status_code == 200
 
 
 def test_details_on_request(tiny_api: str) -> None:
