@@ -68,6 +68,10 @@ def test_a_good_reply() -> None:
     assert got == Completion({7: 0.75, 8: 0.25}, 1, 3, alias="m")
 
 
+def test_a_token_that_is_only_part_of_a_character_leaves_no_distribution_and_is_no_fault() -> None:
+    assert complete(line(final())) == [Completion({}, 1, 3, alias="m")]
+
+
 def test_line_separators_inside_a_token_do_not_cut_an_event() -> None:
     event = probabilities([(7, 0.75), (8, 0.25)]) | {"content": "\u2028\u0085"}
     raw = b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
@@ -79,7 +83,6 @@ def test_line_separators_inside_a_token_do_not_cut_an_event() -> None:
     [
         (b"", BackendFault, "ended before the answer"),
         (line(GOOD[0]), BackendFault, "ended before the answer"),
-        (line(final()), BackendFault, "part of a character"),
         (line(GOOD[0]) + line(final(id_slot=3)), BackendFault, "another slot"),
         (line(GOOD[0]) + line(final(index=5)), BackendFault, "not sent"),
         (line(GOOD[0]) + line(final(timings={"cache_n": 1, "prompt_n": 1})), BackendFault, "do not add up"),

@@ -116,6 +116,21 @@ def test_labels_that_were_not_returned_are_looked_for_with_a_stronger_bias(hidde
     run(scene)
 
 
+@pytest.mark.parametrize("options", [2, 255])
+def test_a_pass_without_any_probabilities_is_looked_at_again(options: int) -> None:
+    """What llama-server gives where the token it drew is only part of a character."""
+
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        question = Choice("q", "Which?", tuple(Option(f"part {i}") for i in range(options)))
+        want = (await decider.decide(state="s", questions=(question,))).answers[0]
+        backend.hide = frozenset(range(256))
+        got = (await decider.decide(state="s", questions=(question,))).answers[0]
+        assert got.reading.probabilities == pytest.approx(want.reading.probabilities, abs=1e-9)
+        assert got.reading.mass == pytest.approx(want.reading.mass, abs=1e-9)
+
+    run(scene, context=16384)
+
+
 def test_a_state_that_cannot_fit_is_refused_before_it_is_tokenised() -> None:
     async def scene(backend: FakeBackend, decider: Decider) -> None:
         with pytest.raises(PromptTooLong, match=r"at least \d+ tokens, the context has 4096.*CTX_SIZE"):

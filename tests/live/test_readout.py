@@ -41,7 +41,7 @@ class Recorder(LlamaBackend):
 
 async def whole_vocabulary(url: str, prompt: Tokens, size: int) -> dict[int, float]:
     """token id -> logprob, of every token, as the server computes it without any bias."""
-    body = {"prompt": list(prompt), "n_predict": 1, "n_probs": size, "temperature": 1.0, "cache_prompt": False}
+    body = {"prompt": list(prompt), "n_predict": 1, "n_probs": size, "temperature": 0.0, "cache_prompt": False}
     async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=300) as client:
         reply = (await client.post("/completion", json=body | {"id_slot": 0})).json()
     logs = {entry["id"]: entry["logprob"] for entry in reply["completion_probabilities"][0]["top_logprobs"]}
@@ -125,3 +125,23 @@ def test_a_label_far_below_the_rest_is_still_found(smollm2_server: str) -> None:
         assert set(rare) <= set(strong.top)
 
     play(smollm2_server, scene)
+
+
+def test_a_token_that_is_only_part_of_a_character_leaves_no_distribution(tiny_server: str) -> None:
+    """What the server does then, and that it does the same each time: the engine looks again with more bias."""
+
+    async def scene(backend: LlamaBackend, session: Session) -> None:
+        (text, first_of_three) = await backend.tokenize(["Is it", "\u3042"], special=False)
+        assert len(first_of_three) == 3
+        got = await backend.complete(
+            [text] * 2, slot=0, labels=first_of_three[:1], bias=80.0, runners_up=4, reuse=False
+        )
+        assert [completion.top for completion in got] == [{}, {}]
+        label = session.labels.choose(2)[0].tokens
+        drawn = [
+            await backend.complete([text], slot=0, labels=label, bias=0.0, runners_up=64, reuse=False)
+            for _ in range(20)
+        ]
+        assert len({tuple(one.top.items()) for (one,) in drawn}) == 1
+
+    play(tiny_server, scene)

@@ -128,13 +128,11 @@ class Passes:
         if final.get("id_slot") != self._slot:
             # A slot id that does not exist is ignored by the server, and another slot is taken.
             raise BadReply("another slot answered than was asked")
-        if index not in self._top:
-            raise BadReply("no probabilities, as for a first token that is only part of a character")
         timings = final["timings"]
         cached, processed = timings.get("cache_n"), timings.get("prompt_n")
         if type(cached) is not int or type(processed) is not int or cached + processed != len(prompt):
             raise BadReply("the evaluated and the reused tokens do not add up to the prompt")
-        return Completion(self._top[index], cached, processed, alias=str(final.get("model", "")))
+        return Completion(self._top.get(index, {}), cached, processed, alias=str(final.get("model", "")))
 
 
 def _distribution(probabilities: object) -> dict[int, float]:

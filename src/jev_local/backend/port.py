@@ -39,7 +39,9 @@ class BackendInfo:
 class Completion:
     """One forward pass.
 
-    top: token id -> probability of being next, after the bias on the labels; the largest ones only.
+    top: token id -> probability of being next, after the bias on the labels; the largest ones only. Empty where the
+    token that was drawn is only part of a character: llama-server holds everything back then, and the more bias the
+    labels have, the less likely that is.
     The prompt had cached_tokens (found in the slot) + processed_tokens (evaluated now).
     generated_tokens: 1, which is thrown away. alias: what the server that did it calls its model.
     """

@@ -63,6 +63,8 @@ async def require_distributions(backend: Backend, frame: Frame, labels: LabelBoo
     (completion,) = await backend.complete(
         [frame.head + frame.tail], slot=0, labels=asked, bias=BIAS, runners_up=RUNNERS_UP, reuse=False
     )
+    if not completion.top:
+        raise BackendFault("The inference server returns no probabilities for the labels A and B.")
     if is_certain(completion.top):
         raise BackendFault(
             "The inference server returns a certain token instead of a distribution: start it without speculative "
