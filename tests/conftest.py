@@ -25,6 +25,10 @@ hypothesis.settings.register_profile("jev-local", deadline=None)
 hypothesis.settings.load_profile("jev-local")
 
 
+slot_dirs: dict[str, Path] = {}
+"""URL of a llama-server started here -> where it saves its slots, which its API has to be told."""
+
+
 @contextmanager
 def llama_server(model: Path, folder: Path, *, port: int | None = None, **options: int) -> Iterator[tuple[str, Child]]:
     """A llama-server of the wheel, on a free port unless one is given, loaded: its URL and its process."""
@@ -32,6 +36,7 @@ def llama_server(model: Path, folder: Path, *, port: int | None = None, **option
     slots = folder / "slots"
     slots.mkdir(mode=0o700, exist_ok=True)
     port = port or free_port()
+    slot_dirs[f"http://127.0.0.1:{port}"] = slots
     child = Child(
         "llama-server",
         wheel_command(ServerOptions(model=str(model), port=port, slot_dir=str(slots), **options)),
@@ -52,7 +57,8 @@ def api_server(
     """The API as people start it, in front of `backend_url`, once `ready` answers 200: its URL and its process."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    argv = [sys.executable, "-m", "jev_local", "serve", "--backend-url", backend_url, "--port", str(port), *options]
+    argv = [sys.executable, "-m", "jev_local", "serve", "--backend-url", backend_url, "--port", str(port)]
+    argv += ["--slot-cache-dir", str(slot_dirs.get(backend_url, folder / "slots")), *options]
     child = Child("API", argv, log=folder / "api.log", environment=os.environ | {"JEV_API_KEY": key})
     try:
         await_ready(f"http://127.0.0.1:{port}{ready}", child)
@@ -122,14 +128,18 @@ def server(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def tiny_api(tiny_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with api_server(tiny_server, tmp_path_factory.mktemp("tiny-api"), "--max-in-flight", "32") as (url, _):
-        yield url
+def tiny_api(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """In front of a server of its own, as every API is."""
+    folder = tmp_path_factory.mktemp("tiny-api")
+    with llama_server(tiny_model, folder, context=16384) as (backend, _):
+        with api_server(backend, folder, "--max-in-flight", "32") as (url, _):
+            yield url
 
 
 @pytest.fixture(scope="session")
-def smollm2_api(smollm2_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with api_server(smollm2_server, tmp_path_factory.mktemp("smollm2-api")) as (url, _):
+def smollm2_api(smollm2_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("smollm2-api")
+    with llama_server(smollm2_model, folder) as (backend, _), api_server(backend, folder) as (url, _):
         yield url
 
 

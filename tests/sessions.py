@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 from jev_local.backend.llama import LlamaBackend
+from jev_local.core.sharing import Policy
+from jev_local.engine.decide import Decider
 from jev_local.engine.session import Session, open_session
+from jev_local.engine.snapshots import SnapshotStore
 
 T = TypeVar("T")
+
+
+def cold_decider(backend: LlamaBackend, session: Session) -> Decider:
+    """One that shares nothing between questions and keeps nothing."""
+    return Decider(backend, session, SnapshotStore(Path("nowhere"), budget=0), Policy())
 
 
 def play(url: str, scene: Callable[[LlamaBackend, Session], Awaitable[T]]) -> T:

@@ -22,6 +22,7 @@ from fakes.served import served
 from jev_local import errors
 from jev_local.core.questions import Choice, Noul, Option, Score
 from jev_local.engine.decision import Status
+from jev_local.wire.about import ReadyReply
 from jev_local.wire.bodies import BodyLimits
 from jev_local.wire.headers import DIAGNOSTICS
 from jev_local.wire.schema import SystemOneReply
@@ -76,13 +77,16 @@ async def test_diagnostics_travel_in_headers() -> None:
     async with http(app_for(engine)) as client:
         response = await client.post(ASK, json=THREE)
     assert {name: response.headers.get(name) for name in DIAGNOSTICS} == {
-        "X-Jev-Local-State-Cache": "off-short",
+        "X-Jev-Local-State-Cache": "shared",
         "X-Jev-Local-Prefix-Tokens": "12",
+        "X-Jev-Local-Prefix-Source": "memory",
+        "X-Jev-Local-Strategy": "fan-out",
         "X-Jev-Local-Cached-Tokens": "34",
         "X-Jev-Local-Processed-Tokens": "56",
+        "X-Jev-Local-Reevaluated": "2",
         "X-Jev-Local-Confidence": "typesafe",
         "X-Jev-Local-Warnings": "low-mass=3",
-        "Server-Timing": "total;dur=1.50",
+        "Server-Timing": "restore;dur=0.25, total;dur=1.50",
     }
 
 
@@ -284,12 +288,94 @@ async def test_ready() -> None:
         "model": "fake-1b",
         "backend": {"build": "b11042", "slots": 4, "context": 8192, "vision": False},
         "labels": {"single": 255},
-        "state_cache": {"mode": "off"},
+        "state_cache": {
+            "mode": "auto",
+            "sharing": True,
+            "reason": None,
+            "strategies": [
+                {"name": "in-place", "exact": True, "ms": 12.5},
+                {"name": "restore", "exact": True, "ms": None},
+            ],
+        },
     }
+    ReadyReply.model_validate(ready.json(), strict=True)
+    ReadyReply.model_validate(unavailable.json(), strict=True)
     assert unavailable.status_code == 503
     assert unavailable.json()["reason"] == "Nobody listens."
     assert int(unavailable.headers["retry-after"]) >= 1
     assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
+
+
+@scene
+async def test_the_cache_is_told_in_numbers_and_deleted_on_request() -> None:
+    engine = FakeEngine()
+    secret = "The lamp arrived broken."
+    async with http(app_for(engine)) as client:
+        await client.post(ASK, json={**ONE_NOUL, "state": secret})
+        before = await client.get("/v1/cache")
+        deleted = await client.delete("/v1/cache")
+        after = await client.get("/v1/cache")
+        again = await client.delete("/v1/cache")
+    expected = {
+        "mode": "auto",
+        "sharing": True,
+        "saving": False,
+        "reason": "The disk is full.",
+        "bytes": 4096,
+        "budget": 8192,
+        "entries": 3,
+        "hits": 5,
+        "misses": 7,
+        "evictions": 11,
+    }
+    assert (before.status_code, before.json()) == (200, expected)
+    assert list(before.json()) == list(expected)
+    assert (deleted.status_code, deleted.json()) == (200, {"deleted": 3})
+    assert after.json() == {**expected, "bytes": 0, "entries": 0}
+    assert (again.status_code, again.json()) == (200, {"deleted": 0})
+    assert engine.events[-4:] == ["cache", "clear", "cache", "clear"]
+    for response in (before, deleted, after, again):
+        assert response.headers["content-type"] == "application/json"
+        assert response.headers["x-typesafe-request-id"].startswith("req_")
+        assert secret not in response.text
+
+
+@scene
+async def test_nobody_without_the_key_learns_of_the_cache_or_deletes_it() -> None:
+    engine = FakeEngine()
+    async with http(app_for(engine), key=None) as client:
+        for method in ("GET", "DELETE"):
+            missing = await client.request(method, "/v1/cache")
+            wrong = await client.request(method, "/v1/cache", headers={"authorization": "Bearer other"})
+            assert (missing.status_code, wrong.status_code) == (403, 401)
+            assert wrong.headers["www-authenticate"] == "Bearer"
+            assert wrong.json() == {
+                "detail": {"error_type": "authentication_error", "message": "The API key is not valid."}
+            }
+    assert engine.events == []
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "HEAD", "OPTIONS"])
+@scene
+async def test_a_405_of_the_cache_names_both_methods(method: str) -> None:
+    engine = FakeEngine()
+    async with http(app_for(engine)) as client:
+        response = await client.request(method, "/v1/cache")
+    assert response.status_code == 405
+    assert set(response.headers["allow"].split(", ")) == {"GET", "DELETE"}
+    assert engine.events == []
+
+
+@scene
+async def test_a_cache_that_cannot_be_deleted_is_an_error_like_any_other() -> None:
+    class Failing(FakeEngine):
+        async def clear_cache(self) -> int:
+            raise errors.BackendUnavailable("Nobody listens.")
+
+    async with http(app_for(Failing())) as client:
+        response = await client.delete("/v1/cache")
+    assert response.status_code == 503
+    assert response.json()["detail"]["error_type"] == "backend_unavailable"
 
 
 def test_head_for_load_balancers() -> None:
@@ -322,7 +408,10 @@ async def test_head_is_for_nothing_else(path: str) -> None:
         ("OPTIONS", ASK, 405, "Method Not Allowed"),
         ("POST", "/v1/models", 405, "Method Not Allowed"),
         ("DELETE", "/health", 405, "Method Not Allowed"),
+        ("POST", "/v1/cache", 405, "Method Not Allowed"),
         ("POST", "/v1/systemone/", 404, "Not Found"),
+        ("DELETE", "/v1/cache/", 404, "Not Found"),
+        ("GET", "/v1/cache/prefix", 404, "Not Found"),
         ("GET", "/v1/nothing", 404, "Not Found"),
         ("GET", "/redoc", 404, "Not Found"),
         ("GET", "/nothing", 404, "Not Found"),

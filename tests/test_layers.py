@@ -20,7 +20,7 @@ PACKAGE = "jev_local"
 ROOMS: dict[str, tuple[str, ...]] = {
     "base": ("", "errors", "settings"),
     "core": ("core",),
-    "port": ("backend", "backend.port"),
+    "port": ("backend", "backend.port", "backend.probe"),
     # Only the composition root knows that there is a llama-server ...
     "llama": ("backend.llama", "backend.dialect"),
     # ... and only the launcher that one comes with the package.

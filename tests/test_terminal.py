@@ -16,6 +16,7 @@ from jev_local.received import Received, parse
 from jev_local.rows import MOST_BARS, rows
 from jev_local.safe_text import clean, to_json
 from jev_local.terminal import headers_text, table, waiting
+from jev_local.wire.headers import Diagnostics, render
 
 REQUEST = {
     "state": "先月の料金を二回も引き落とされました。余分に払った分を今日中に返金してください。"
@@ -237,6 +238,37 @@ def test_diagnostics_stand_under_the_table(monkeypatch: pytest.MonkeyPatch) -> N
         "X-Jev-Local-Warnings     none",
         "Server-Timing            total;dur=1.5",
     ]
+
+
+def test_all_that_our_server_tells_of_reuse_is_among_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = render(
+        Diagnostics(
+            state_cache="shared",
+            prefix_tokens=1800,
+            source="memory",
+            strategy="fan-out",
+            cached_tokens=19800,
+            processed_tokens=960,
+            reevaluated=1,
+            timings_ms=(("restore", 12.0), ("decode", 801.5), ("total", 822.25)),
+        )
+    )
+    reply = reply_of(ANSWERS, {name.lower(): value for name, value in sent.items()})
+    text = drawn(80, monkeypatch, reply=reply, with_diagnostics=True)
+    assert text.partition("\n\nX-Jev-Local")[2].splitlines() == [
+        "-State-Cache       shared",
+        "X-Jev-Local-Prefix-Tokens     1800",
+        "X-Jev-Local-Prefix-Source     memory",
+        "X-Jev-Local-Strategy          fan-out",
+        "X-Jev-Local-Cached-Tokens     19800",
+        "X-Jev-Local-Processed-Tokens  960",
+        "X-Jev-Local-Reevaluated       1",
+        "X-Jev-Local-Confidence        typesafe",
+        "X-Jev-Local-Warnings          none",
+        "Server-Timing                 restore;dur=12.00, decode;dur=801.50,",
+        "                              total;dur=822.25",
+    ]
+    assert headers_text(reply.headers) == "".join(f"{name}: {value}\n" for name, value in sent.items())
 
 
 def test_warnings_are_shown_without_being_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

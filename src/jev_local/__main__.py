@@ -8,9 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jev_local.launch.arguments import add_api_options, api_settings, parser
+from jev_local.launch.arguments import add_api_options, api_settings, parser, size_text
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.exposure import warning
+from jev_local.launch.home import home
+from jev_local.safe_text import clean
 from jev_local.settings import DEFAULT_KEY, ApiSettings
 
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
     from jev_local.launch import up  # noqa: PLC0415  # --help stays quick
 
     backend_url = f"http://127.0.0.1:{parsed.backend_port}"
-    words = ["--backend-url", backend_url, "--port", str(parsed.port), *for_api]
+    words = ["--backend-url", backend_url, "--port", str(parsed.port)]
+    words += ["--slot-cache-dir", str(home().slot_path()), *for_api]
     api = argparse.ArgumentParser(
         prog="jev-local up --", epilog="These go to the API: see jev-local serve --help.", allow_abbrev=False
     )
@@ -85,7 +88,6 @@ def _backend(parsed: argparse.Namespace) -> int:
 
 
 def _plan(parsed: argparse.Namespace, port: int, port_option: str, *, to_terminal: bool) -> InferenceServer:
-    from jev_local.launch.home import home  # noqa: PLC0415
     from jev_local.launch.inference import InferenceServer  # noqa: PLC0415
 
     return InferenceServer.plan(
@@ -124,11 +126,17 @@ def in_force(settings: ApiSettings, environment: Mapping[str, str]) -> str:
         (
             f"API http://{settings.host}:{settings.port}",
             f"  key: {key}",
-            f"  --backend-url      {settings.backend_url}",
-            f"  --workers          {settings.workers}",
-            f"  --max-in-flight    {settings.max_in_flight}",
-            f"  --backend-timeout  {settings.backend_timeout:g}",
-            f"  --details          {'on' if settings.details else 'off'}",
+            f"  --backend-url         {settings.backend_url}",
+            f"  --workers             {settings.workers}",
+            f"  --max-in-flight       {settings.max_in_flight}",
+            f"  --backend-timeout     {settings.backend_timeout:g}",
+            f"  --details             {'on' if settings.details else 'off'}",
+            f"  --state-cache         {settings.state_cache}",
+            f"  --cache-min-tokens    {settings.cache_min_tokens}",
+            f"  --slot-cache-dir      {clean(str(settings.slot_cache_dir or 'none'))}",
+            f"  --prefix-cache-bytes  {size_text(settings.prefix_cache_bytes)}",
+            f"  --prefill-chunk       {settings.prefill_chunk}",
+            f"  --stable              {'on' if settings.stable else 'off'}",
         )
     )
 

@@ -14,6 +14,7 @@ from jev_local import __version__
 from jev_local.engine.decision import Engine
 from jev_local.errors import JevError
 from jev_local.settings import ApiSettings
+from jev_local.web import cache
 from jev_local.web.docs import docs_page
 from jev_local.web.frame import Frame
 from jev_local.web.gate import HostGate, KeyGate
@@ -57,6 +58,10 @@ def create_app(*, engine: Engine, settings: ApiSettings, limits: BodyLimits | No
     @app.get("/v1/models")
     async def list_models() -> Response:
         return json_response(models(engine.status(), started))
+
+    @app.api_route("/v1/cache", methods=list(cache.METHODS))
+    async def saved_states(request: Request) -> Response:
+        return await cache.answer(request, engine)
 
     # HEAD is what some load balancers send; the server leaves the body out.
     @app.api_route("/health", methods=["GET", "HEAD"])

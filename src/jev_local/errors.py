@@ -14,6 +14,8 @@
         ├── BackendLoading      it is still reading its model (503)
         ├── BackendTimeout      no answer in time (504)
         └── BackendFault        an answer that makes no sense (502)
+            ├── NotSupported    it was started without what was asked for
+            └── CannotShare     it cannot share states, and the settings insist on it
 
 HTTP is not known here: `wire/problems.py` holds the one table from these types to status and body.
 Messages are shown to callers and written to logs, so they never carry state text, keys or paths.
@@ -131,3 +133,11 @@ class BackendTimeout(BackendError):
 
 class BackendFault(BackendError):
     """The backend answered something that cannot be right."""
+
+
+class NotSupported(BackendFault):
+    """The backend was started without the option that this needs."""
+
+
+class CannotShare(BackendFault):
+    """States were to be shared in any case, and this backend cannot do it. The message names the remedy."""

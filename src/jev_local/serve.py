@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -11,7 +12,12 @@ import uvicorn
 
 from jev_local.app import create_app
 from jev_local.backend.llama import LlamaBackend
+from jev_local.core.sharing import Policy
+from jev_local.engine.folder import StoreRefused
+from jev_local.engine.locks import LockRefused, Occupied, backend_lock
 from jev_local.engine.service import Service
+from jev_local.engine.snapshots import SnapshotStore
+from jev_local.errors import CannotShare
 from jev_local.settings import ApiSettings
 from jev_local.web.malformed import Protocol
 
@@ -36,8 +42,45 @@ def run(settings: ApiSettings) -> int:
         print(_unavailable(settings, error), file=sys.stderr)
         return 2
     _allow_many_connections()
+    try:
+        return asyncio.run(_serve(settings, listener))
+    except (Occupied, LockRefused, StoreRefused) as error:
+        print(error.message, file=sys.stderr)
+        return 2
+    finally:
+        listener.close()
+
+
+async def _serve(settings: ApiSettings, listener: socket.socket) -> int:
+    """Hold the locks, and serve. Raises Occupied, LockRefused or StoreRefused where somebody else has them."""
+    policy = cache_policy(settings)
+    lock = backend_lock(settings.backend_url)
+    store = SnapshotStore(settings.slot_cache_dir, budget=settings.prefix_cache_bytes)
+    try:
+        if policy.mode != "off":
+            await store.open()
+        return await _serve_from(settings, listener, store, policy)
+    finally:
+        await store.close()
+        lock.release()
+
+
+async def _serve_from(settings: ApiSettings, listener: socket.socket, store: SnapshotStore, policy: Policy) -> int:
+    refusals: list[CannotShare] = []
+
+    def refuse(error: CannotShare) -> None:
+        refusals.append(error)
+        server.should_exit = True
+
     backend = LlamaBackend(settings.backend_url, timeout=settings.backend_timeout)
-    engine = Service(backend, workers=settings.workers, patience=settings.backend_timeout)
+    engine = Service(
+        backend,
+        workers=settings.workers,
+        store=store,
+        policy=policy,
+        patience=settings.backend_timeout,
+        refuse=refuse,
+    )
     app = create_app(engine=engine, settings=settings)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -51,8 +94,21 @@ def run(settings: ApiSettings) -> int:
             lifespan="on",  # a start that fails has to end the process, not to pass for an app without a start
         )
     )
-    server.run(sockets=[listener])
-    return 0
+    await server.serve(sockets=[listener])
+    for error in refusals:
+        print(error.message, file=sys.stderr)
+    return 2 if refusals else 0
+
+
+def cache_policy(settings: ApiSettings) -> Policy:
+    """What the settings say of sharing states."""
+    return Policy(
+        mode=settings.state_cache,
+        min_tokens=settings.cache_min_tokens,
+        chunk=settings.prefill_chunk,
+        stable=settings.stable,
+        keeps=settings.prefix_cache_bytes > 0,
+    )
 
 
 def _allow_many_connections() -> None:

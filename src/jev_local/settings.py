@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 DEFAULT_KEY = "local-dev"
@@ -12,6 +14,7 @@ DEFAULT_API_URL = "http://127.0.0.1:8080"
 DEFAULT_BACKEND_URL = "http://127.0.0.1:8097"
 
 MIB = 1024 * 1024
+GIB = 1024 * MIB
 BODY_LIMIT = 24 * MIB
 """Bytes of a JSON body after decompression."""
 
@@ -19,9 +22,15 @@ BODY_SECONDS = 30.0
 """A body that has not arrived whole by then is refused with 408."""
 
 
+_LEAST = {"workers": 1, "max_in_flight": 1, "cache_min_tokens": 1, "prefix_cache_bytes": 0, "prefill_chunk": 32}
+
+
 @dataclass(frozen=True, slots=True)
 class ApiSettings:
     """Everything `jev_local.serve` needs. `key` empty: any key or none is accepted.
+
+    slot_cache_dir: the folder that llama-server saves its slots in. prefix_cache_bytes: what may be kept there beyond
+    the requests that need it.
 
     ValueError begins with the name of the field that cannot be.
     """
@@ -34,11 +43,19 @@ class ApiSettings:
     backend_timeout: float = 600.0
     details: bool = False
     key: str = DEFAULT_KEY
+    state_cache: Literal["auto", "shared", "off"] = "auto"
+    cache_min_tokens: int = 256
+    slot_cache_dir: Path = Path(".cache/slots")
+    prefix_cache_bytes: int = GIB
+    prefill_chunk: int = 512
+    stable: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("workers", "max_in_flight"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} has to be at least 1, got {getattr(self, name)}")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} has to be at least {least}, got {getattr(self, name)}")
+        if self.stable and self.state_cache == "off":
+            raise ValueError("stable cannot go with --state-cache off: leave one of the two out")
         if not (self.key.isascii() and self.key.isprintable() and " " not in self.key):
             # What HTTP headers cannot carry could never match, and callers would only see that their key is wrong.
             raise ValueError("key: JEV_API_KEY has to be printable ASCII without spaces")

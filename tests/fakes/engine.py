@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from jev_local.core.answers import Reading, answer
 from jev_local.core.questions import Choice, Noul, Question, Score
-from jev_local.engine.decision import Decision, Status, Trace, Usage
+from jev_local.engine.decision import CacheReport, Decision, Status, Trace, Usage
 
 READY = Status(
     status="ready",
@@ -24,10 +24,37 @@ READY = Status(
     context=8192,
     vision=False,
     single_labels=255,
-    state_cache={"mode": "off"},
+    state_cache={
+        "mode": "auto",
+        "sharing": True,
+        "reason": None,
+        "strategies": [{"name": "in-place", "exact": True, "ms": 12.5}, {"name": "restore", "exact": True, "ms": None}],
+    },
 )
 
-TRACE = Trace(prefix_tokens=12, cached_tokens=34, processed_tokens=56, timings_ms=(("total", 1.5),))
+TRACE = Trace(
+    state_cache="shared",
+    prefix_tokens=12,
+    cached_tokens=34,
+    processed_tokens=56,
+    source="memory",
+    strategy="fan-out",
+    reevaluated=2,
+    timings_ms=(("restore", 0.25), ("total", 1.5)),
+)
+
+CACHE = CacheReport(
+    mode="auto",
+    sharing=True,
+    saving=False,
+    reason="The disk is full.",
+    bytes=4096,
+    budget=8192,
+    entries=3,
+    hits=5,
+    misses=7,
+    evictions=11,
+)
 
 
 @dataclass
@@ -41,6 +68,7 @@ class FakeEngine:
     warnings: tuple[str, ...] = ()
     mass: float = 0.75
     trace: Trace = TRACE
+    report: CacheReport = CACHE
     calls: list[tuple[str, tuple[Question, ...]]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
@@ -58,6 +86,15 @@ class FakeEngine:
 
     def status(self) -> Status:
         return self.state
+
+    def cache(self) -> CacheReport:
+        self.events.append("cache")  # nobody waits for what takes no time
+        return self.report
+
+    async def clear_cache(self) -> int:
+        await self._note("clear")
+        deleted, self.report = self.report.entries, replace(self.report, bytes=0, entries=0)
+        return deleted
 
     async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
         number = len(self.calls)

@@ -4,11 +4,12 @@ import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jev_local import __main__ as program
-from jev_local.launch.arguments import parser
+from jev_local.launch.arguments import api_settings, parser, size_text
 from jev_local.launch.inference import InferenceServer
 from jev_local.launch.ports import BACKEND_PORT
 from jev_local.launch.up import Wishes, url
@@ -49,6 +50,20 @@ def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, t
     assert wishes.api.backend_url == f"http://127.0.0.1:{backend}"
     assert (wishes.once, wishes.demo) == (False, False)
     assert wishes.api_arguments[-3:] == ("--workers", "2", "--details")
+    assert server.options.slot_dir == str(tmp_path / "cache" / "slots")
+    assert wishes.api.slot_cache_dir == Path(server.options.slot_dir), "both look in the same place"
+
+    monkeypatch.setenv("SLOT_CACHE_DIR", str(tmp_path / "mine"))
+    assert program.main(words) == 0
+    server, wishes = seen[-1]
+    assert server.options.slot_dir == str(tmp_path / "mine")
+    assert wishes.api.slot_cache_dir == tmp_path / "mine"
+    assert wishes.api_arguments[-2:] == ("--slot-cache-dir", str(tmp_path / "mine"))
+
+    assert program.main([*words, "--", "--slot-cache-dir", str(tmp_path / "theirs"), "--state-cache", "off"]) == 0
+    server, wishes = seen[-1]
+    assert server.options.slot_dir == str(tmp_path / "mine")
+    assert (wishes.api.slot_cache_dir, wishes.api.state_cache) == (tmp_path / "theirs", "off")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +91,20 @@ def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, t
         (["serve", "--backend-url", "http://[::1"], "--backend-url has to look like"),
         (["serve", "--backend-url", "http://a b"], "--backend-url has to look like"),
         (["serve", "--backend-url", "http://box?x=1"], "--backend-url has to look like"),
+        (["serve", "--state-cache", "on"], "--state-cache"),
+        (["serve", "--cache-min-tokens", "0"], "--cache-min-tokens has to be at least 1, got 0"),
+        (["serve", "--prefill-chunk", "31"], "--prefill-chunk has to be at least 32, got 31"),
+        (["serve", "--prefix-cache-bytes", "1T"], "a size is a number of bytes such as 0, 512M or 2G, not '1T'"),
+        (["serve", "--prefix-cache-bytes", "-1"], "--prefix-cache-bytes: a size is a number"),
+        (["serve", "--prefix-cache-bytes", "1.5G"], "--prefix-cache-bytes: a size is a number"),
+        (["serve", "--prefix-cache-bytes", ""], "--prefix-cache-bytes: a size is a number"),
+        (["serve", "--prefix-cache-bytes", "9" * 5000], "--prefix-cache-bytes: a size is a number"),
+        (
+            ["serve", "--slot-cache-dir", "~no-such-user/slots"],
+            "--slot-cache-dir ~no-such-user/slots: this user has no",
+        ),
+        (["serve", "--stable", "--state-cache", "off"], "--stable cannot go with --state-cache off: leave one of"),
+        (["up", "--", "--stable", "--state-cache", "off"], "--stable cannot go with --state-cache off"),
         (["up", "--", "--backend-timeout", "nan"], "--backend-timeout has to be a positive number"),
         (["dance"], "dance"),
         ([], "COMMAND"),
@@ -97,6 +126,72 @@ def test_bad_usage_is_one_line_and_exit_code_2(
     *before, line = capsys.readouterr().err.splitlines()
     assert complaint in line
     assert not before or before[0].startswith("usage: "), "argparse shows its usage first; we say one line"
+
+
+def settings_of(*words: str, **environment: str) -> ApiSettings:
+    return api_settings(parser().parse_args(["serve", *words]), environment)
+
+
+def test_reuse_by_default(tmp_path: Path) -> None:
+    chosen = settings_of(JEV_HOME=str(tmp_path / "here"))
+    assert (chosen.state_cache, chosen.cache_min_tokens, chosen.prefill_chunk) == ("auto", 256, 512)
+    assert (chosen.prefix_cache_bytes, chosen.stable) == (1024**3, False)
+    assert chosen.slot_cache_dir == tmp_path / "here" / "cache" / "slots"
+    assert list(tmp_path.iterdir()) == [], "the folder is made by what saves in it"
+
+
+def test_reuse_as_it_is_wished_for() -> None:
+    words = ["--state-cache", "shared", "--cache-min-tokens", "64", "--prefix-cache-bytes", "512M", "--stable"]
+    chosen = settings_of(*words, "--prefill-chunk", "32", "--slot-cache-dir", "/ram/slots")
+    assert (chosen.state_cache, chosen.cache_min_tokens, chosen.prefill_chunk) == ("shared", 64, 32)
+    assert (chosen.prefix_cache_bytes, chosen.stable) == (512 * 1024**2, True)
+    assert chosen.slot_cache_dir == Path("/ram/slots")
+    assert settings_of("--state-cache", "off").state_cache == "off"
+
+
+def test_the_slots_are_where_the_inference_server_of_this_machine_has_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert settings_of(SLOT_CACHE_DIR="/s").slot_cache_dir == Path("/s")
+    assert settings_of(SLOT_CACHE_DIR="~/s").slot_cache_dir == tmp_path / "s"
+    assert settings_of("--slot-cache-dir", "~/t", SLOT_CACHE_DIR="/s").slot_cache_dir == tmp_path / "t"
+    assert settings_of("--slot-cache-dir", "t", SLOT_CACHE_DIR="/s").slot_cache_dir == tmp_path / "t"
+    assert settings_of("--slot-cache-dir", "", SLOT_CACHE_DIR="/s").slot_cache_dir == Path("/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "shown"),
+    [
+        ("0", 0, "0"),
+        ("1000", 1000, "1000"),
+        ("64K", 65536, "64K"),
+        ("512m", 536870912, "512M"),
+        ("1G", 1073741824, "1G"),
+        ("1536M", 1610612736, "1536M"),
+        ("1073741824", 1073741824, "1G"),
+    ],
+)
+def test_sizes_are_read_and_shown_alike(text: str, size: int, shown: str) -> None:
+    assert settings_of("--prefix-cache-bytes", text).prefix_cache_bytes == size
+    assert size_text(size) == shown
+    assert settings_of("--prefix-cache-bytes", shown).prefix_cache_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"cache_min_tokens": 0}, "cache_min_tokens has to be at least 1, got 0"),
+        ({"prefix_cache_bytes": -1}, "prefix_cache_bytes has to be at least 0, got -1"),
+        ({"prefill_chunk": 31}, "prefill_chunk has to be at least 32, got 31"),
+        ({"stable": True, "state_cache": "off"}, "stable cannot go with --state-cache off"),
+    ],
+)
+def test_settings_begin_their_complaint_with_the_field(wrong: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"^{complaint}"):
+        ApiSettings(**wrong)
+    ApiSettings(cache_min_tokens=1, prefix_cache_bytes=0, prefill_chunk=32, stable=True, state_cache="shared")
 
 
 def test_a_password_in_a_url_is_refused_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,6 +247,20 @@ def test_what_is_in_force_never_shows_a_key_of_the_user(environment: dict[str, s
     assert "hunter2" not in text
 
 
+def test_what_is_in_force_tells_of_reuse(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jev_local.serve.run", lambda settings: 0)
+    words = ["--slot-cache-dir", "/ram/jev\udcff", "--prefix-cache-bytes", "512M", "--stable"]
+    assert program.main(["serve", *words, "--cache-min-tokens", "64"]) == 0
+    assert capsys.readouterr().out.splitlines()[-6:] == [
+        "  --state-cache         auto",
+        "  --cache-min-tokens    64",
+        "  --slot-cache-dir      /ram/jev\\udcff",
+        "  --prefix-cache-bytes  512M",
+        "  --prefill-chunk       512",
+        "  --stable              on",
+    ]
+
+
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
@@ -171,6 +280,29 @@ def test_help_teaches_with_examples(command: str, capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         parser().parse_args([command, "--help"])
     assert f"jev-local {command}" in capsys.readouterr().out.partition("examples:")[2]
+
+
+def test_help_knows_every_setting_of_reuse(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["serve", "--help"])
+    options, _, examples = capsys.readouterr().out.partition("examples:")
+    for word in (
+        "--state-cache {auto,shared,off}",
+        "--cache-min-tokens N",
+        "--slot-cache-dir PATH",
+        "--prefix-cache-bytes N",
+        "(1G)",
+        "--prefill-chunk N",
+        "--stable",
+    ):
+        assert word in options
+    for line in (
+        "jev-local serve --state-cache off",
+        "jev-local serve --prefix-cache-bytes 0",
+        "SLOT_CACHE_DIR=/dev/shm/jev-slots jev-local backend",
+        "jev-local serve --slot-cache-dir /dev/shm/jev-slots",
+    ):
+        assert line in examples
 
 
 def test_without_a_server_the_remedy_is_named(

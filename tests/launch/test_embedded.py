@@ -2,7 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
+from xllamacpp import llama_flash_attn_type
 
+from jev_local.backend.child import parameters
 from jev_local.backend.embedded import ServerOptions, has_gpu, native_command, server_environment, wheel_command
 
 
@@ -68,6 +70,7 @@ def test_the_native_command_carries_every_option() -> None:
         "--ctx-size 8192",
         "--parallel 4",
         "--kv-unified",
+        "--flash-attn on",
         "--slot-save-path /c/slots",
         "--cache-ram 0 --no-cache-idle-slots",
         "--cors-origins http://127.0.0.1",
@@ -84,6 +87,19 @@ def test_the_native_command_carries_every_option() -> None:
 def test_the_wheel_gets_the_same_options() -> None:
     chosen = options(THREADS="2")
     assert ServerOptions(**json.loads(wheel_command(chosen)[-1])) == chosen
+
+
+def test_the_wheels_server_is_set_up_like_the_native_one() -> None:
+    chosen = options(THREADS="2", BATCH_SIZE="2048", GPU_LAYERS="all")
+    params = parameters(chosen)
+    assert (params.model.path, params.hostnames, params.port) == ("/m/x.gguf", ["127.0.0.1"], 8097)
+    assert (params.n_ctx, params.n_parallel, params.kv_unified) == (8192, 4, True)
+    assert params.flash_attn_type == llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    assert (params.slot_save_path, params.endpoint_slots, params.use_jinja) == ("/c/slots/", True, True)
+    assert (params.cache_ram_mib, params.cache_idle_slots) == (0, False)
+    assert (params.ui, params.cors_origins, params.cors_origins_explicit) == (False, "http://127.0.0.1", True)
+    assert (params.n_batch, params.n_ubatch) == (2048, 512)
+    assert (params.cpuparams.n_threads, params.n_gpu_layers) == (2, -2)
 
 
 def test_no_key_reaches_the_server() -> None:

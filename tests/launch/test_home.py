@@ -58,6 +58,28 @@ def test_an_own_slot_folder_is_made_private_but_one_in_use_by_others_is_refused(
     assert mode(shared) == 0o777, "left as it was"
 
 
+def test_where_slots_go_can_be_asked_without_making_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    place = home({"JEV_HOME": str(tmp_path / "here")})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert place.slot_path({}) == place.slot_path({"SLOT_CACHE_DIR": ""}) == tmp_path / "here" / "cache" / "slots"
+    for named in (str(tmp_path / "mine"), "~/mine", "mine"):
+        assert place.slot_path({"SLOT_CACHE_DIR": named}) == tmp_path / "mine"
+    assert list(tmp_path.iterdir()) == []
+    assert place.slot_dir({"SLOT_CACHE_DIR": "mine"}) == tmp_path / "mine"
+    assert mode(tmp_path / "mine") == 0o700
+
+
+def test_a_home_that_nobody_has_is_one_line(tmp_path: Path) -> None:
+    for ask, name in (
+        (lambda: home({"JEV_HOME": str(tmp_path)}).slot_path({"SLOT_CACHE_DIR": "~no-such-user/x"}), "SLOT_CACHE_DIR"),
+        (lambda: home({"JEV_HOME": "~no-such-user/x"}), "JEV_HOME"),
+    ):
+        with pytest.raises(CannotStart, match=f"{name} ~no-such-user/x") as refused:
+            ask()
+        assert refused.value.code == 2
+
+
 def test_each_backend_port_has_its_log(tmp_path: Path) -> None:
     place = home({"JEV_HOME": str(tmp_path)})
     assert place.log(BACKEND_PORT).name == "llama-server.log"

@@ -17,6 +17,7 @@ from jev_local.errors import PromptTooLong
 
 CONTEXT = 512
 QUESTION = Noul("q", "ok?")
+from sessions import cold_decider
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def play(url: str, scene: Callable[[Decider, int], Awaitable[None]]) -> None:
     async def whole() -> None:
         backend = LlamaBackend(url, timeout=60)
         try:
-            decider = Decider(backend, await open_session(backend, workers=4))
+            decider = cold_decider(backend, await open_session(backend, workers=4))
             one = await decider.decide(state="x", questions=(QUESTION,))
             await scene(decider, CONTEXT - 1 - one.usage.input_tokens)
         finally:

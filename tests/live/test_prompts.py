@@ -12,9 +12,8 @@ from jev_local.backend.llama import LlamaBackend
 from jev_local.core.plan import Tokens
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Choice, Noul, Option, Question, Score
-from jev_local.engine.decide import Decider
 from jev_local.engine.session import Session
-from sessions import play
+from sessions import cold_decider, play
 
 STATES = [
     "My card was charged twice.",
@@ -44,7 +43,7 @@ async def prompt_of(backend: LlamaBackend, session: Session, state: str, questio
 
     backend.complete = complete  # type: ignore[method-assign]
     with pytest.raises(Stop):
-        await Decider(backend, session).decide(state=state, questions=(question,))
+        await cold_decider(backend, session).decide(state=state, questions=(question,))
     return caught[0]
 
 
@@ -131,7 +130,7 @@ def test_the_examples_common_prefix_stays_below_the_sharing_threshold(smollm2_se
     async def scene(backend: LlamaBackend, session: Session) -> int:
         text = resources.files("jev_local.data").joinpath("systemone.json").read_bytes()
         request = read_request(text)
-        got = await Decider(backend, session).decide(state=request.state, questions=request.questions)
+        got = await cold_decider(backend, session).decide(state=request.state, questions=request.questions)
         return got.trace.prefix_tokens
 
     prefix = play(smollm2_server, scene)

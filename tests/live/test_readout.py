@@ -15,9 +15,8 @@ from jev_local.core.labels import Label
 from jev_local.core.plan import Tokens
 from jev_local.core.questions import Choice, Option
 from jev_local.core.readout import BIAS
-from jev_local.engine.decide import Decider
 from jev_local.engine.session import Session, open_session
-from sessions import play
+from sessions import cold_decider, play
 
 STATE = "The kettle arrived with a broken lid. 返金してほしい。"
 
@@ -75,7 +74,7 @@ def test_the_largest_error_is_below_a_millionth(server: str, count: int) -> None
         try:
             session = await open_session(backend, workers=4)
             backend.prompts.clear()
-            got = await Decider(backend, session).decide(state=STATE, questions=(choice(count),))
+            got = await cold_decider(backend, session).decide(state=STATE, questions=(choice(count),))
             wanted = await reference(server, backend.prompts[0], session.labels.choose(count), session.info.vocabulary)
         finally:
             await backend.aclose()
@@ -93,7 +92,7 @@ def test_the_mass_is_the_labels_share_of_the_whole_vocabulary(smollm2_server: st
         try:
             session = await open_session(backend, workers=4)
             backend.prompts.clear()
-            got = await Decider(backend, session).decide(state=STATE, questions=(choice(3),))
+            got = await cold_decider(backend, session).decide(state=STATE, questions=(choice(3),))
             first = await whole_vocabulary(smollm2_server, backend.prompts[0], session.info.vocabulary)
             true = math.fsum(math.exp(first[label.tokens[0]]) for label in session.labels.choose(3))
         finally:

@@ -11,8 +11,8 @@ import pytest
 from conftest import llama_server
 from jev_local.backend.llama import LlamaBackend
 from jev_local.core.answers import Answer, ChoiceAnswer, NoulAnswer, first_largest
-from jev_local.engine.decide import Decider
 from jev_local.engine.session import open_session
+from sessions import cold_decider
 from tools.rows import Row, load
 
 RECORDED = 20
@@ -38,7 +38,7 @@ def test_the_default_prompt_is_as_good_as_recorded(starter_server: str) -> None:
     async def scene(rows: list[Row]) -> list[str]:
         backend = LlamaBackend(starter_server, timeout=300)
         try:
-            decider = Decider(backend, await open_session(backend, workers=1))
+            decider = cold_decider(backend, await open_session(backend, workers=1))
             wrong = []
             for row in rows:
                 (got,) = (await decider.decide(state=row.state, questions=(row.question,))).answers

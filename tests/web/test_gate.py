@@ -57,7 +57,9 @@ def test_another_key(shown: bytes) -> None:
         assert "clé" not in refused.value.message
 
 
-@pytest.mark.parametrize("path", ["/v1/systemone", "/v1/models", "/v1/nothing", "/v1/", "/v1", "/v1/systemone/"])
+@pytest.mark.parametrize(
+    "path", ["/v1/systemone", "/v1/models", "/v1/cache", "/v1/nothing", "/v1/", "/v1", "/v1/systemone/"]
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @scene
 async def test_everything_under_v1_wants_it(method: str, path: str) -> None:

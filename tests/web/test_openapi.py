@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import schemathesis
@@ -24,10 +25,12 @@ from arithmetic import check_arithmetic
 from fakes.asgi import KEY, app_for, http, scene
 from fakes.engine import FakeEngine
 from jev_local.core.readout import StepReading, warnings
+from jev_local.core.sharing import Mode, Strategy
+from jev_local.engine.decision import STAGES, CacheReport, PrefixSource
 from jev_local.web.examples import REPLY
 from jev_local.web.openapi import document
-from jev_local.wire import schema
-from jev_local.wire.headers import DIAGNOSTICS, REQUEST_ID, WARNINGS
+from jev_local.wire import about, schema
+from jev_local.wire.headers import DIAGNOSTICS, PREFIX_SOURCE, REQUEST_ID, STRATEGY, TIMING, WARNINGS
 from jev_local.wire.intake import read_request
 
 DOCUMENT = document("0.0.0")
@@ -48,7 +51,8 @@ def test_every_example_fits_its_schema() -> None:
     assert len(found) > 15
     for media in found:
         if "$ref" in media["schema"]:
-            model = getattr(schema, media["schema"]["$ref"].rpartition("/")[2])
+            name = media["schema"]["$ref"].rpartition("/")[2]
+            model = getattr(schema, name, None) or getattr(about, name)
             read = model.model_validate(media["example"])
             # Everything in the example is a field of the model, and nothing was left out.
             assert read.model_dump(exclude_unset=True) == media["example"]
@@ -88,6 +92,41 @@ def test_every_code_of_a_warning_is_explained() -> None:
     texts = [answer["properties"]["x_warnings"]["description"] for answer in answers]
     texts.append(DOCUMENT["paths"]["/v1/systemone"]["post"]["responses"]["200"]["headers"][WARNINGS]["description"])
     assert [code for code in codes for text in texts if code not in text] == []
+
+
+def test_every_word_of_the_diagnostics_is_explained() -> None:
+    told = DOCUMENT["paths"]["/v1/systemone"]["post"]["responses"]["200"]["headers"]
+    for name, words in ((PREFIX_SOURCE, get_args(PrefixSource)), (STRATEGY, get_args(Strategy)), (TIMING, STAGES)):
+        assert [word for word in words if word not in told[name]["description"]] == []
+
+
+def test_the_cache_is_in_the_document_with_its_key_and_its_schemas() -> None:
+    operations = DOCUMENT["paths"]["/v1/cache"]
+    assert list(operations) == ["get", "delete"]
+    for operation, name in ((operations["get"], "CacheReply"), (operations["delete"], "ClearedReply")):
+        assert operation["security"] == DOCUMENT["paths"]["/v1/systemone"]["post"]["security"]
+        assert set(operation["responses"]) == {"200", "401", "403", "500"}
+        content = operation["responses"]["200"]["content"]["application/json"]
+        assert content["schema"] == {"$ref": f"#/components/schemas/{name}"}
+        fields = DOCUMENT["components"]["schemas"][name]
+        assert list(content["example"]) == list(fields["properties"]) == fields["required"]
+        assert all(field["description"] for field in fields["properties"].values())
+    assert list(DOCUMENT["components"]["schemas"]["CacheReply"]["properties"]) == [
+        field.name for field in dataclasses.fields(CacheReport)
+    ]
+
+
+def test_the_document_knows_how_ready_tells_of_reuse() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["ReadyReply"]["properties"]["state_cache"] == {"$ref": "#/components/schemas/StateCacheReply"}
+    told, strategy = schemas["StateCacheReply"], schemas["StrategyReply"]
+    assert list(told["properties"]) == ["mode", "sharing", "reason", "strategies"]
+    assert told["properties"]["mode"]["enum"] == list(get_args(Mode))
+    assert told["properties"]["strategies"]["items"] == {"$ref": "#/components/schemas/StrategyReply"}
+    assert "required" not in told, "nothing is in it before the inference server was looked at"
+    assert strategy["required"] == ["name", "exact", "ms"]
+    assert strategy["properties"]["name"]["enum"] == list(get_args(Strategy))
+    assert {"type": "null"} in strategy["properties"]["ms"]["anyOf"]
 
 
 def test_the_examples_numbers_are_the_formulas() -> None:
@@ -139,7 +178,8 @@ async def test_the_page_needs_no_network_and_runs_nothing() -> None:
     assert page.loads == []
     assert {link for link in page.links if not link.startswith("#")} == {"/openapi.json"}
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
-    for word in ("POST /v1/systemone", "X-Jev-Local-Warnings", "SystemOneRequest", "cracked shade", "529"):
+    words = ("POST /v1/systemone", "GET /v1/cache", "DELETE /v1/cache", "X-Jev-Local-Warnings", "X-Jev-Local-Strategy")
+    for word in (*words, "SystemOneRequest", "CacheReply", "evictions", "cracked shade", "529"):
         assert word in response.text
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'")

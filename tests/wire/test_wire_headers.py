@@ -7,17 +7,24 @@ from jev_local.wire.headers import DIAGNOSTICS, Diagnostics, count_warnings, pic
 
 def test_what_goes_over_the_wire() -> None:
     sent = Diagnostics(
-        state_cache="off-short",
+        state_cache="shared",
         prefix_tokens=32,
+        source="disk",
+        strategy="restore",
+        cached_tokens=96,
         processed_tokens=480,
+        reevaluated=1,
         warnings=count_warnings(["low-mass", "wants-to-think", "low-mass", "low-mass"]),
         timings_ms=(("tokenize", 1.234), ("total", 56.0)),
     )
     assert render(sent) == {
-        "X-Jev-Local-State-Cache": "off-short",
+        "X-Jev-Local-State-Cache": "shared",
         "X-Jev-Local-Prefix-Tokens": "32",
-        "X-Jev-Local-Cached-Tokens": "0",
+        "X-Jev-Local-Prefix-Source": "disk",
+        "X-Jev-Local-Strategy": "restore",
+        "X-Jev-Local-Cached-Tokens": "96",
         "X-Jev-Local-Processed-Tokens": "480",
+        "X-Jev-Local-Reevaluated": "1",
         "X-Jev-Local-Confidence": "typesafe",
         "X-Jev-Local-Warnings": "low-mass=3,wants-to-think=1",
         "Server-Timing": "tokenize;dur=1.23, total;dur=56.00",
@@ -28,6 +35,9 @@ def test_all_of_them_are_there_when_there_is_nothing_to_say() -> None:
     told = render(Diagnostics(state_cache="off"))
     assert tuple(told) == DIAGNOSTICS
     assert told["X-Jev-Local-Warnings"] == "none"
+    assert told["X-Jev-Local-Prefix-Source"] == "none"
+    assert told["X-Jev-Local-Strategy"] == "plain"
+    assert told["X-Jev-Local-Cached-Tokens"] == told["X-Jev-Local-Reevaluated"] == "0"
 
 
 def test_what_is_picked_for_showing_is_ours_in_our_order_and_nothing_else() -> None:
@@ -36,10 +46,16 @@ def test_what_is_picked_for_showing_is_ours_in_our_order_and_nothing_else() -> N
         "x-typesafe-request-id": "req_1",
         "server-timing": "total;dur=1",
         "x-jev-local-future": "new",
-        "x-jev-local-state-cache": "off",
+        "x-jev-local-reevaluated": "0",
+        "x-jev-local-strategy": "in-place",
+        "x-jev-local-prefix-source": "slot",
+        "x-jev-local-state-cache": "shared",
     }
     assert pick(headers) == (
-        ("X-Jev-Local-State-Cache", "off"),
+        ("X-Jev-Local-State-Cache", "shared"),
+        ("X-Jev-Local-Prefix-Source", "slot"),
+        ("X-Jev-Local-Strategy", "in-place"),
+        ("X-Jev-Local-Reevaluated", "0"),
         ("Server-Timing", "total;dur=1"),
         ("X-Typesafe-Request-Id", "req_1"),
         ("X-Jev-Local-Future", "new"),

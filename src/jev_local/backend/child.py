@@ -32,6 +32,7 @@ def parameters(options: ServerOptions) -> Any:
     params.n_ctx = options.context
     params.n_parallel = options.parallel
     params.kv_unified = True
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
     params.slot_save_path = options.slot_dir.rstrip("/") + "/"  # without it, folder and file name are glued together
     params.endpoint_slots = True
     params.use_jinja = True

@@ -10,7 +10,7 @@ from typing import Any
 
 from jev_local.backend.port import Completion
 from jev_local.core.plan import Tokens
-from jev_local.errors import BackendFault, BackendLoading, PromptTooLong
+from jev_local.errors import BackendFault, BackendLoading, NotSupported, PromptTooLong
 
 EVENT_LIMIT = 16 * 1024 * 1024
 """Bytes of one event; the largest honest one is some 40 KB (255 labels and 64 runners-up)."""
@@ -67,9 +67,11 @@ def error_of(status: int, body: bytes) -> Exception:
             return PromptTooLong(needed=int(error["n_prompt_tokens"]), available=int(error["n_ctx"]))
         except (KeyError, TypeError, ValueError, ArithmeticError):
             return BackendFault("The inference server refused a prompt as too long and did not say by how much.")
-    if kind == "unavailable_error":
-        return loading
-    return BackendFault(f"The inference server answered {status} ({kind or 'no type'}).")
+    others: dict[str, Exception] = {
+        "unavailable_error": loading,
+        "not_supported_error": NotSupported("The inference server was started without what was asked of it."),
+    }
+    return others.get(kind, BackendFault(f"The inference server answered {status} ({kind or 'no type'})."))
 
 
 async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:

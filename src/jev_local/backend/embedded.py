@@ -96,6 +96,7 @@ def native_command(binary: Path, options: ServerOptions, *, has_gpu: bool) -> li
     """argv for a llama-server binary, in flags that b11042 and later builds know."""
     argv = [str(binary), "--model", options.model, "--host", options.host, "--port", str(options.port)]
     argv += ["--ctx-size", str(options.context), "--parallel", str(options.parallel), "--kv-unified"]
+    argv += ["--flash-attn", "on"]  # else the device decides, and with it what a saved state looks like
     argv += ["--slot-save-path", options.slot_dir, "--slots", "--jinja"]
     argv += ["--cache-ram", "0", "--no-cache-idle-slots"]  # by default it copies states about, 8 GiB of them
     argv += ["--no-ui", "--cors-origins", CORS_ORIGIN]

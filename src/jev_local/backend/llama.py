@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from jev_local.backend.dialect import BadReply, Passes, error_of, events, integers, model_name, text_pieces
-from jev_local.backend.port import BackendInfo, Completion
+from jev_local.backend.port import BackendInfo, Completion, Saved
 from jev_local.core.plan import Tokens
 from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable
 
@@ -80,6 +80,8 @@ class LlamaBackend:
                 bos=whole[: whole.index(body[0])] if body and body[0] in whole else (),
                 system_role=bool(props.get("chat_template_caps", {}).get("supports_system_role", True)),
                 vision=bool(props.get("modalities", {}).get("vision", False)),
+                path=str(props.get("model_path", "")),
+                meta=json.dumps(models["data"][0]["meta"], sort_keys=True),
             )
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -125,17 +127,41 @@ class LlamaBackend:
         runners_up: int,
         reuse: bool,
     ) -> list[Completion]:
-        body = {
-            "prompt": [list(prompt) for prompt in prompts],
-            "n_predict": 1,
+        reading = {
             "n_probs": len(labels) + runners_up,
             "post_sampling_probs": True,
-            "samplers": [],
-            "temperature": 1.0,
             # The token drawn is thrown away, but where it is only part of a character nothing is returned: with a
             # fixed seed the same pass always has the same fate.
             "seed": SEED,
             "logit_bias": [[token, bias] for token in labels],
+        }
+        return await self._passes(prompts, slot=slot, reuse=reuse, reading=reading)
+
+    async def evaluate(self, prompt: Tokens, *, slot: int, reuse: bool) -> Completion:
+        (completion,) = await self._passes([prompt], slot=slot, reuse=reuse, reading={})
+        return completion
+
+    async def save(self, slot: int, name: str) -> Saved:
+        reply = await self._ask("POST", f"/slots/{slot}?action=save", {"filename": name})
+        with _sense("/slots"):
+            return Saved(tokens=_count(reply["n_saved"]), size=_count(reply["n_written"]))
+
+    async def restore(self, slot: int, name: str) -> int:
+        reply = await self._ask("POST", f"/slots/{slot}?action=restore", {"filename": name})
+        with _sense("/slots"):
+            return _count(reply["n_restored"])
+
+    async def erase(self, slot: int) -> None:
+        await self._ask("POST", f"/slots/{slot}?action=erase", {})
+
+    async def _passes(
+        self, prompts: Sequence[Tokens], *, slot: int, reuse: bool, reading: Mapping[str, Any]
+    ) -> list[Completion]:
+        body = {
+            "prompt": [list(prompt) for prompt in prompts],
+            "n_predict": 1,
+            "samplers": [],
+            "temperature": 1.0,
             "id_slot": slot,
             "cache_prompt": reuse,
             # The server looks whether its client is still there when it has something to send: with a line after
@@ -143,6 +169,7 @@ class LlamaBackend:
             "stream": True,
             "return_progress": True,
             "response_fields": ["timings", "model", "id_slot", "index", "stop", "truncated", "tokens_evaluated"],
+            **reading,
         }
         passes = Passes(prompts, slot=slot)
         async with self._translated("/completion", self._timeout):
@@ -196,6 +223,12 @@ class LlamaBackend:
 def _instance(props: Mapping[str, Any]) -> str:
     # The media marker is drawn at random by every server process; the path tells models apart where it is missing.
     return f"{props.get('media_marker', '')}|{props.get('model_path', '')}"
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise BadReply("a count that is none")
+    return value
 
 
 NONSENSE = (

@@ -20,6 +20,8 @@ class BackendInfo:
     token_bytes: bytes of the longest token's text, so `context * token_bytes` bounds any text that can fit.
     bos: the ids that go before every prompt, () where the model wants none.
     system_role: False where the chat template knows no system message.
+    path: of the model's file, as the server was given it. meta: what the server tells of the model's insides, as text
+    that is the same for the same model. Neither is shown to anybody.
     """
 
     instance: str
@@ -33,6 +35,8 @@ class BackendInfo:
     bos: Tokens
     system_role: bool
     vision: bool
+    path: str = ""
+    meta: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,14 @@ class Completion:
     processed_tokens: int
     alias: str
     generated_tokens: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A slot written to a file: how many tokens it held, and the bytes of the file as the server counted them."""
+
+    tokens: int
+    size: int
 
 
 class Backend(Protocol):
@@ -94,4 +106,27 @@ class Backend(Protocol):
         `bias` is added to the logits of `labels`; the `runners_up` next best tokens are returned too. With `reuse`,
         what a prompt has in common with the slot's contents is not evaluated again.
         """
+        ...
+
+    async def evaluate(self, prompt: Tokens, *, slot: int, reuse: bool) -> Completion:
+        """Bring `prompt` into `slot`, where it ends exactly; nothing is read (`top` is empty)."""
+        ...
+
+    async def save(self, slot: int, name: str) -> Saved:
+        """Write what `slot` holds to the file `name` in the server's own directory.
+
+        Raises NotSupported where it has none, BackendFault where the file could not be written: a part of it may
+        lie there then.
+        """
+        ...
+
+    async def restore(self, slot: int, name: str) -> int:
+        """Put the file `name` into `slot`; how many tokens it holds now. BackendFault leaves the slot empty.
+
+        The server believes whatever is in the file, and a truncated one ends it: verify the file first.
+        """
+        ...
+
+    async def erase(self, slot: int) -> None:
+        """Empty `slot`, which gives its share of the context to others."""
         ...

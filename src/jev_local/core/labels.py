@@ -77,6 +77,13 @@ class LabelBook:
                 return tuple(chosen)
         raise NotEnoughLabels(f"this vocabulary has labels for {self.capacity} options, not for {count}")
 
+    def lifted(self, labels: Sequence[Label]) -> tuple[int, ...]:
+        """The tokens that get the bias when `labels` are read, sorted. Where they are letters, all letters: questions
+        with few options are then asked alike, however many each has, and can share one round trip."""
+        letters = {label.tokens for label in self.singles[0]}
+        alike = self.singles[0] if all(label.tokens in letters for label in labels) else labels
+        return tuple(sorted({label.tokens[0] for label in alike}))
+
     @property
     def single_capacity(self) -> int:
         """Up to how many options one forward pass can tell apart, at most 255."""

@@ -5,8 +5,12 @@ Rules, in order:
  2. No more leases at once than `limit`.
  3. The prompts being read at once never need more tokens than the context has, because slots may share it and one
     overflow would end its neighbours. A lone lease is always granted: its prompt was checked against the context.
- 4. Of the free slots, the one that holds the longest common prefix; else one that holds nothing that matters,
-    else the one that was left longest ago.
+ 4. What idle slots still hold takes part of the context too. Where it is in the way, the slots that were left longest
+    ago are to be erased before the grant is used.
+ 5. Of the free slots, the one that holds the longest reusable part of the prompt, if that is half of its stem at least.
+ 6. Else a prompt that takes long to evaluate goes to the upper half of the slots and a short one to the lower, because
+    llama-server fills its batches from the lowest slot up and a short prompt above a long one would wait for all of
+    it. Within a half, the slot that was left longest ago; among slots never used, from the outside in.
 """
 
 from __future__ import annotations
@@ -18,38 +22,70 @@ from jev_local.core.plan import Tokens, common
 
 
 @dataclass(frozen=True, slots=True)
+class Contents:
+    """What a slot holds. `marks`: the lengths at which the server can go on from it, where it cannot cut it back
+    anywhere as it can with attention alone; None where it can."""
+
+    tokens: Tokens = ()
+    marks: tuple[int, ...] | None = None
+
+    def reusable(self, prompt: Tokens) -> int:
+        """How many of the first tokens of `prompt` need no evaluation in this slot."""
+        agreed = common(self.tokens, prompt)
+        if self.marks is None or agreed == len(self.tokens):
+            return agreed
+        return max((mark for mark in self.marks if mark <= agreed), default=0)
+
+
+UNKNOWN = Contents()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a ticket wants: to read prompts that all begin with `stem`, the longest of `need` tokens."""
+
+    stem: Tokens
+    need: int
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
-    """`ticket` may now use `slot`."""
+    """`ticket` may use `slot`, which holds the first `reusable` tokens of its stem, once `erase` are erased."""
 
     ticket: int
     slot: int
+    reusable: int
+    erase: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class _Slot:
-    holds: Tokens = ()
+    """`occupied`: tokens of the context that it may take, also where it cannot be told which."""
+
+    contents: Contents = UNKNOWN
+    occupied: int = 0
     left_at: int = 0
     ticket: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    ticket: int
-    prompt: Tokens
+class _Leased:
+    slot: int
     need: int
 
 
 @dataclass(slots=True)
 class SlotTable:
     """The state of `count` slots that share `context` tokens. Every method that can free or fill a slot returns
-    the grants that follow from it."""
+    the grants that follow from it. `long`: from so many tokens to evaluate on, a prompt counts as long."""
 
     count: int
     limit: int
     context: int
+    long: int = 512
     _slots: list[_Slot] = field(init=False)
-    _queue: deque[_Waiting] = field(init=False, default_factory=deque)
-    _needs: dict[int, int] = field(init=False, default_factory=dict)
+    _queue: deque[tuple[int, Wish]] = field(init=False, default_factory=deque)
+    _leases: dict[int, _Leased] = field(init=False, default_factory=dict)
     _clock: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
@@ -57,22 +93,37 @@ class SlotTable:
             raise ValueError(f"a slot table needs slots, a limit and a context, got {self!r}")
         self._slots = [_Slot() for _ in range(self.count)]
 
-    def request(self, ticket: int, prompt: Tokens, *, need: int) -> list[Grant]:
-        """Queue `ticket`, which will read prompts beginning like `prompt`, the longest of `need` tokens."""
-        self._queue.append(_Waiting(ticket, prompt, need))
+    def request(self, ticket: int, wish: Wish) -> list[Grant]:
+        """Queue `ticket`."""
+        self._queue.append((ticket, wish))
         return self._grant()
 
-    def release(self, ticket: int, *, holds: Tokens) -> list[Grant]:
-        """`ticket` is done and leaves `holds` in its slot: () where the contents are unknown."""
-        slot = next(s for s in self._slots if s.ticket == ticket)
+    def request_now(self, ticket: int, wish: Wish) -> Grant | None:
+        """A further slot for somebody who has one, or None: nobody who waits may be kept waiting by it."""
+        return None if self._queue or not self._can_grant(wish) else self._give(ticket, wish)
+
+    def release(self, ticket: int, *, contents: Contents) -> list[Grant]:
+        """`ticket` is done and leaves `contents` in its slot: UNKNOWN where it cannot tell. Slots that it had still
+        to erase are free too, and as empty as a slot of unknown contents."""
         self._clock += 1
-        slot.ticket, slot.holds, slot.left_at = None, holds, self._clock
-        del self._needs[ticket]
+        lease = self._leases.pop(ticket)
+        slot = self._slots[lease.slot]
+        slot.contents, slot.left_at = contents, self._clock
+        slot.occupied = lease.need if contents == UNKNOWN else len(contents.tokens)
+        for held in self._slots:
+            if held.ticket == ticket:
+                held.ticket = None
+        return self._grant()
+
+    def erased(self, ticket: int, slots: tuple[int, ...]) -> list[Grant]:
+        """What `ticket` was granted with is erased, and may be granted to others."""
+        for index in slots:
+            self._slots[index].ticket = None
         return self._grant()
 
     def withdraw(self, ticket: int) -> list[Grant]:
         """`ticket` no longer waits. Others may follow at once: it could have been the head of the queue."""
-        self._queue = deque(w for w in self._queue if w.ticket != ticket)
+        self._queue = deque(waiting for waiting in self._queue if waiting[0] != ticket)
         return self._grant()
 
     @property
@@ -81,21 +132,53 @@ class SlotTable:
 
     @property
     def held(self) -> int:
-        return len(self._needs)
+        return len(self._leases)
 
     def _grant(self) -> list[Grant]:
         grants = []
-        while self._queue and self.held < min(self.limit, self.count):
-            head = self._queue[0]
-            if self._needs and sum(self._needs.values()) + head.need > self.context:
-                break
-            self._queue.popleft()
-            index = self._best_free(head.prompt)
-            self._slots[index].ticket = head.ticket
-            self._needs[head.ticket] = head.need
-            grants.append(Grant(head.ticket, index))
+        while self._queue and self._can_grant(self._queue[0][1]):
+            grants.append(self._give(*self._queue.popleft()))
         return grants
 
-    def _best_free(self, prompt: Tokens) -> int:
-        free = [i for i, slot in enumerate(self._slots) if slot.ticket is None]
-        return max(free, key=lambda i: (common(self._slots[i].holds, prompt), -self._slots[i].left_at, -i))
+    def _can_grant(self, wish: Wish) -> bool:
+        if self.held >= self.limit or not self._free_slots():
+            return False
+        return not self._leases or self._needed() + wish.need <= self.context
+
+    def _needed(self) -> int:
+        return sum(lease.need for lease in self._leases.values())
+
+    def _give(self, ticket: int, wish: Wish) -> Grant:
+        index, reusable = self._best_free(wish.stem)
+        self._leases[ticket] = _Leased(index, wish.need)
+        self._slots[index].ticket = ticket
+        erase = self._in_the_way()
+        for other in erase:
+            self._slots[other] = _Slot(ticket=ticket)
+        return Grant(ticket, index, reusable, erase)
+
+    def _in_the_way(self) -> tuple[int, ...]:
+        idle = sorted(self._free_slots(), key=lambda i: self._slots[i].left_at)
+        excess = self._needed() - self.context + sum(self._slots[i].occupied for i in idle)
+        chosen = []
+        for index in idle:
+            if excess <= 0:
+                break
+            if self._slots[index].occupied:
+                chosen.append(index)
+                excess -= self._slots[index].occupied
+        return tuple(chosen)
+
+    def _free_slots(self) -> list[int]:
+        return [i for i, slot in enumerate(self._slots) if slot.ticket is None]
+
+    def _best_free(self, stem: Tokens) -> tuple[int, int]:
+        free = self._free_slots()
+        found, best = max((self._slots[i].contents.reusable(stem), -i) for i in free)
+        if found and 2 * found >= len(stem):
+            return -best, found
+        is_long = len(stem) - found >= self.long
+        middle = self.count // 2
+        half = [i for i in free if (i >= middle) == is_long] or free
+        index = min(half, key=lambda i: (self._slots[i].left_at, -i if is_long else i))
+        return index, self._slots[index].contents.reusable(stem)

@@ -2,181 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from time import perf_counter
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
 
-from jev_local.backend.port import Backend, Completion
+from jev_local.backend.port import Backend
 from jev_local.core.answers import Reading, answer
-from jev_local.core.labels import Label, NotEnoughLabels
+from jev_local.core.labels import NotEnoughLabels
 from jev_local.core.plan import PrefixPlan, Tokens, share
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Question, width
-from jev_local.core.readout import (
-    MANY_RUNNERS_UP,
-    RUNNERS_UP,
-    STRONGER_BIAS,
-    NoDistribution,
-    StepReading,
-    biases,
-    combine,
-    read_step,
-    steps,
-    warnings,
-)
-from jev_local.engine.decision import Decision, Trace, Usage
-from jev_local.engine.pool import Lease
+from jev_local.core.sharing import Policy, Sharing, choose, without_snapshot
+from jev_local.core.slots import Wish
+from jev_local.engine.decision import Decision
+from jev_local.engine.lane import Asked, Lane, in_order
+from jev_local.engine.seat import Seat
 from jev_local.engine.session import Session, tokenize_chats
-from jev_local.errors import BackendFault, BackendUnavailable, InvalidRequest, PromptTooLong
+from jev_local.engine.snapshots import Snapshot, SnapshotStore
+from jev_local.engine.tally import Tally
+from jev_local.engine.warm import Warm, Warmer
+from jev_local.errors import InvalidRequest, PromptTooLong
+
+T = TypeVar("T")
 
 QUESTION_BYTES = 4 * 1024 * 1024
 """Of all questions' texts in a request. Each alone is bounded by the context, but a thousand of them would keep
 llama-server tokenising for a minute."""
 
-CACHE_MIN_TOKENS = 256
-"""From this prefix length on, keeping the prefix in a snapshot would pay. None is made yet, and the trace says so."""
-
 CERTAIN = Reading((1.0,))
 """One option needs no inference."""
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Tokens and milliseconds of one request, added up as it goes along. `asked` counts every question's prompt
-    once; the others count what the server did, repeated reads included."""
-
-    asked: int = 0
-    cached: int = 0
-    processed: int = 0
-    generated: int = 0
-    started: float = field(default_factory=perf_counter)
-    stages: list[tuple[str, float]] = field(default_factory=list)
-
-    def count(self, completions: Sequence[Completion]) -> None:
-        for completion in completions:
-            self.cached += completion.cached_tokens
-            self.processed += completion.processed_tokens
-            self.generated += completion.generated_tokens
-
-    def stage(self, name: str, since: float) -> None:
-        self.stages.append((name, (perf_counter() - since) * 1000))
-
-    def usage(self) -> Usage:
-        return Usage(input_tokens=self.asked, output_tokens=self.generated)
-
-    def trace(self, prefix: int) -> Trace:
-        self.stage("total", self.started)
-        return Trace(
-            state_cache="off-short" if prefix < CACHE_MIN_TOKENS else "off",
-            prefix_tokens=prefix,
-            cached_tokens=self.cached,
-            processed_tokens=self.processed,
-            timings_ms=tuple(self.stages),
-        )
-
-
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question that the model has to be asked, with the labels its options go by."""
+class _Request:
+    """What the questions that have to be asked come to."""
 
-    question: Question
-    labels: tuple[Label, ...]
+    asked: tuple[Asked, ...]
+    plan: PrefixPlan
+    sharing: Sharing
+    wish: Wish
+
+    @property
+    def prefix(self) -> Tokens:
+        """What a snapshot has."""
+        return self.plan.prompt(0)[: self.sharing.split]
 
 
 class Decider:
     """Answers questions about one state with the model of one session."""
 
-    def __init__(self, backend: Backend, session: Session) -> None:
+    def __init__(self, backend: Backend, session: Session, store: SnapshotStore, policy: Policy) -> None:
         self._backend = backend
         self._session = session
+        self._store = store
+        self._policy = policy
 
     async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
-        """Readings of all questions. Round trips: one /tokenize, then one /completion a question; questions whose
-        labels have two tokens take one more each."""
-        tally = _Tally()
-        asked = [_Asked(q, self._labels(q)) for q in questions if width(q) > 1]
+        """Readings of all questions. Round trips: one /tokenize, at most a restore or the steps of a long prefix and a
+        save, then one /completion for up to 16 questions at once, or one for each where they cannot go on in place;
+        questions whose labels have two tokens take one more each."""
+        tally = Tally()
+        asked = [question for question in questions if width(question) > 1]
         readings: dict[str, Reading] = {}
-        prefix = 0
         if asked:
-            plan = await self._plan(state, asked)
-            tally.stage("tokenize", tally.started)
-            prefix, queued = plan.prefix, perf_counter()
-            async with self._session.pool.lease(plan.prompt(0), need=plan.longest + _room_of_answer(asked)) as lease:
-                tally.stage("lease", queued)
-                begun = perf_counter()
-                for index, one in enumerate(asked):
-                    prompt = plan.prompt(index)
-                    tally.asked += len(prompt)
-                    readings[one.question.id] = await self._read(one, prompt, lease, tally)
-                tally.stage("decode", begun)
+            with tally.stage("tokenize"):
+                request = await self._request(state, asked)
+            async with AsyncExitStack() as stack:  # snapshots are let go after the slots
+                readings = await self._answered(request, tally, Warmer(self._store, self._policy, stack))
         return Decision(
             model=self._session.info.model,
             answers=tuple(answer(q, readings.get(q.id, CERTAIN)) for q in questions),
             usage=tally.usage(),
-            trace=tally.trace(prefix),
+            trace=tally.trace(),
         )
 
-    async def _plan(self, state: str, asked: Sequence[_Asked]) -> PrefixPlan:
+    async def _answered(self, request: _Request, tally: Tally, warmer: Warmer) -> dict[str, Reading]:
+        """Lease, warm, read."""
+        async with AsyncExitStack() as leases:
+            with tally.stage("lease"):
+                lease = await leases.enter_async_context(self._session.pool.lease(request.wish))
+            seat = Seat(self._backend, self._session, lease, tally)
+            warm = await warmer.bring(seat, request.prefix, request.sharing)
+            if warm.snapshot is None:
+                sharing = without_snapshot(request.sharing, self._policy, self._session.profile)
+                request = replace(request, sharing=sharing)
+            seats = [seat]
+            if request.sharing.strategy == "fan-out" and warm.snapshot is not None:
+                seats += await self._more_seats(request, warm.snapshot, tally, warmer, leases)
+            _tell(tally, request, warm, lanes=len(seats))
+            found = await together(
+                Lane(seat, request.plan, request.sharing, warmer=warmer, warm=warm).read(share)
+                for seat, share in zip(seats, self._shares(request, len(seats)), strict=True)
+            )
+        return {id_: reading for readings in found for id_, reading in readings.items()}
+
+    async def _more_seats(
+        self, request: _Request, snapshot: Snapshot, tally: Tally, warmer: Warmer, leases: AsyncExitStack
+    ) -> list[Seat]:
+        """Slots that nobody waits for, each with the prefix, as many as have two questions to read at least."""
+        seats: list[Seat] = []
+        while len(seats) < len(request.asked) // 2 - 1:
+            lease = await leases.enter_async_context(self._session.pool.lease_now(request.wish))
+            if lease is None:
+                break
+            seats.append(Seat(self._backend, self._session, lease, tally))
+        ready = await together(warmer.restore(seat, snapshot, request.prefix) for seat in seats)
+        return [seat for seat, is_ready in zip(seats, ready, strict=True) if is_ready]
+
+    def _shares(self, request: _Request, lanes: int) -> list[list[Asked]]:
+        """The questions of each slot. Alike ones stay together where that saves evaluating; else the short ones are
+        dealt out first, one to each."""
+        truncates = self._session.profile.truncates
+        ordered = in_order(request.plan, request.asked, truncates=truncates)
+        if not truncates:
+            return [ordered[lane::lanes] for lane in range(lanes)]
+        size, more = divmod(len(ordered), lanes)
+        ends = [lane * size + min(lane, more) for lane in range(lanes + 1)]
+        return [ordered[start:end] for start, end in pairwise(ends)]
+
+    async def _request(self, state: str, questions: Sequence[Question]) -> _Request:
         """Every question's complete chat, what they have in common, and the certainty that each of them fits."""
         style = self._session.style
+        asked = tuple(self._asked(index, question) for index, question in enumerate(questions))
         shared = shared_text(style, state)
         added = [question_text(style, one.question, [label.text for label in one.labels]) for one in asked]
         self._check_bytes(shared, added)
         stem, rests = await tokenize_chats(self._backend, self._session, shared=shared, added=added)
         plan = share(stem, rests)
-        needed, available = plan.longest + _room_of_answer(asked), self._session.info.context
+        needed, available = plan.longest + max(one.room for one in asked), self._session.info.context
         if needed > available:
             raise PromptTooLong(needed=needed, available=available)
-        return plan
+        sharing = choose(self._policy, self._session.profile, plan)
+        return _Request(asked, plan, sharing, Wish(stem, needed))
 
-    async def _read(self, one: _Asked, prompt: Tokens, lease: Lease, tally: _Tally) -> Reading:
-        passes = steps(one.labels)
-        beside = MANY_RUNNERS_UP if passes.two else RUNNERS_UP
-        (first,) = await self._step([prompt], [passes.first], beside, lease, tally)
-        if passes.two:
-            prompts = [(*prompt, token) for token in passes.first]
-            second = await self._step(prompts, passes.second, beside, lease, tally)
-            try:
-                first = combine(first, second)
-            except NoDistribution as error:
-                raise BackendFault(f"No answer can be read: {error}.") from error
-        return Reading(first.probabilities, first.mass, warnings(first, thought=self._session.thought))
-
-    async def _step(
-        self, prompts: Sequence[Tokens], tokens: Sequence[Tokens], beside: int, lease: Lease, tally: _Tally
-    ) -> list[StepReading]:
-        """One pass per prompt, reading `tokens[i]` after `prompts[i]`. All of them get the bias: a token that is
-        not among a prompt's own is divided out of its reading again. Where labels were not returned, another look
-        with a stronger bias; a label that even the last one does not lift has no probability worth the name."""
-        self._session.pool.require_open()
-        biased = sorted({token for group in tokens for token in group})
-        for bias in biases(len(biased), runners_up=beside):
-            completions = await self._backend.complete(
-                prompts, slot=lease.slot, labels=biased, bias=bias, runners_up=beside, reuse=True
-            )
-            if completions[0].alias != self._session.info.alias:
-                # Token ids of one vocabulary mean nothing in another's.
-                raise BackendUnavailable("The inference server has changed its model. Try again in a moment.")
-            lease.holds = prompts[-1]
-            tally.count(completions)
-            try:
-                found = [
-                    read_step(completion.top, group, biased=biased, bias=bias)
-                    for completion, group in zip(completions, tokens, strict=True)
-                ]
-            except NoDistribution as error:
-                if bias == STRONGER_BIAS:
-                    raise BackendFault(f"No answer can be read: {error}.") from error
-                continue
-            if not any(reading.missing for reading in found):
-                break
-        return found
-
-    def _labels(self, question: Question) -> tuple[Label, ...]:
+    def _asked(self, index: int, question: Question) -> Asked:
         try:
-            return self._session.labels.choose(width(question))
+            labels = self._session.labels.choose(width(question))
         except NotEnoughLabels as error:
             raise InvalidRequest(f"A question has more options than this model can tell apart: {error}.") from error
+        return Asked(index, question, labels, self._session.labels.lifted(labels))
 
     def _check_bytes(self, shared: str, added: Sequence[str]) -> None:
         """Refuse before tokenising what cannot fit, however well it is tokenised: 10 MB take llama-server seconds."""
@@ -192,6 +159,24 @@ class Decider:
             )
 
 
-def _room_of_answer(asked: Sequence[_Asked]) -> int:
-    """Tokens of context that an answer takes behind its prompt: those of a label, the last of which is generated."""
-    return max(len(one.labels[0].tokens) for one in asked)
+def _tell(tally: Tally, request: _Request, warm: Warm, *, lanes: int) -> None:
+    """What the trace says of how the questions are read."""
+    sharing = request.sharing
+    plan, tally.prefix, tally.source = request.plan, request.plan.prefix, warm.source
+    tally.asked = len(plan.stem) * len(plan.rests) + sum(map(len, plan.rests))
+    tally.strategy = "in-place" if sharing.strategy == "fan-out" and lanes == 1 else sharing.strategy
+    if sharing.strategy != "plain" and (sharing.make or warm.snapshot is not None):
+        tally.state_cache = "shared"
+    else:
+        tally.state_cache = "off-short" if sharing.short else "off"
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What each of `work` gives, all at the same time. The first error ends the others and is the one that is raised:
+    who waits for an answer knows errors, not groups of them."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

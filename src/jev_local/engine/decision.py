@@ -7,8 +7,16 @@ from typing import Literal, Protocol
 
 from jev_local.core.answers import Answer
 from jev_local.core.questions import Question
+from jev_local.core.sharing import Strategy
 
 StateCache = Literal["shared", "off-short", "off", "off-images"]
+
+PrefixSource = Literal["none", "computed", "slot", "memory", "disk"]
+"""Where the shared prefix came from: nowhere (nothing is reused), evaluated now, still in a slot, or a snapshot that
+this process saved (memory) or found when it started (disk)."""
+
+STAGES = ("tokenize", "lease", "prefix", "restore", "decode", "total")
+"""What a request's time goes into; `prefix` is evaluating and saving it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +33,17 @@ class Trace:
     """How the answers came about. Token counts are over all questions and repeated reads of the request.
 
     prefix_tokens: tokens that all asked questions begin with.
-    timings_ms: stage name -> milliseconds, in order; the stages are tokenize, lease, decode, total.
+    reevaluated: questions whose reuse failed and that were evaluated again in full.
+    timings_ms: stage name -> milliseconds, in the order of `STAGES`.
     """
 
     state_cache: StateCache = "off-short"
     prefix_tokens: int = 0
     cached_tokens: int = 0
     processed_tokens: int = 0
+    source: PrefixSource = "none"
+    strategy: Strategy = "plain"
+    reevaluated: int = 0
     timings_ms: tuple[tuple[str, float], ...] = ()
 
 
@@ -60,6 +72,26 @@ class Status:
     state_cache: dict[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What `GET /v1/cache` tells about the store of prefix snapshots. Holds no state text and no paths.
+
+    sharing: whether states are shared at all just now, else `reason`. saving: False while saving is off, as after a
+    full disk; then `reason` says so.
+    """
+
+    mode: Literal["auto", "shared", "off"]
+    sharing: bool
+    saving: bool
+    reason: str | None
+    bytes: int = 0
+    budget: int = 0
+    entries: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+
+
 class Engine(Protocol):
     """What the HTTP layer needs from below; `engine.service.Service` is the real one."""
 
@@ -72,3 +104,9 @@ class Engine(Protocol):
         ...
 
     def status(self) -> Status: ...
+
+    def cache(self) -> CacheReport: ...
+
+    async def clear_cache(self) -> int:
+        """Delete every stored prefix snapshot; how many there were."""
+        ...

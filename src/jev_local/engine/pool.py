@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 
-from jev_local.core.plan import Tokens
-from jev_local.core.slots import Grant, SlotTable
+from jev_local.core.slots import UNKNOWN, Contents, Grant, SlotTable, Wish
 from jev_local.errors import BackendError, Busy
 
 
 @dataclass(slots=True)
 class Lease:
-    """`slot` is ours until the `async with` ends. Set `holds` to what the slot contains after each pass; what it
-    says when the block is left by an exception is not believed."""
+    """`slot` is ours until the `async with` ends, and holds `contents`, of which the first `reusable` tokens of the
+    stem can be gone on from. Set `contents` to what the slot holds after each pass; what it says when the block is
+    left by an exception is not believed."""
 
     slot: int
-    holds: Tokens = ()
+    reusable: int
+    wish: Wish
+    ticket: int
+    contents: Contents = UNKNOWN
 
 
 class SlotPool:
-    """Hands out the slots of one run of llama-server. `patience`: seconds that anybody waits for a slot at most."""
+    """Hands out the slots of one run of llama-server. `patience`: seconds that anybody waits for a slot at most.
+    `erase` empties a slot whose contents are in the way of others."""
 
-    def __init__(self, table: SlotTable, *, patience: float) -> None:
+    def __init__(self, table: SlotTable, *, patience: float, erase: Callable[[int], Awaitable[None]]) -> None:
         self._table = table
         self._patience = patience
+        self._erase = erase
         self._tickets = count()
-        self._futures: dict[int, asyncio.Future[int]] = {}
+        self._futures: dict[int, asyncio.Future[Grant]] = {}
         self._closed: BackendError | None = None
 
     def close(self, error: BackendError) -> None:
@@ -46,34 +51,71 @@ class SlotPool:
             raise self._closed
 
     @asynccontextmanager
-    async def lease(self, prompt: Tokens, *, need: int) -> AsyncIterator[Lease]:
-        """Wait for a slot, preferably one that holds the beginning of `prompt` already, and for `need` tokens of the
-        context. Raises Busy when none came free in time.
+    async def lease(self, wish: Wish) -> AsyncIterator[Lease]:
+        """Wait for a slot, preferably one that holds the stem already, and for `wish.need` tokens of the context.
+        Raises Busy when none came free in time.
 
         Cancellation is an ordinary way out: a ticket that waits is withdrawn, a slot that was held goes back with
         contents unknown.
         """
         self.require_open()
         ticket = next(self._tickets)
-        slot = await self._granted(ticket, prompt, need)
-        lease, holds = Lease(slot), Tokens()
-        try:
+        grant = await self._granted(ticket, wish)
+        async with self._held(grant, wish) as lease:
             yield lease
-            holds = lease.holds
-        finally:
-            self._hand_out(self._table.release(ticket, holds=holds))
 
-    async def _granted(self, ticket: int, prompt: Tokens, need: int) -> int:
+    @asynccontextmanager
+    async def lease_now(self, wish: Wish) -> AsyncIterator[Lease | None]:
+        """One more slot if there is one that nobody waits for, else None."""
+        self.require_open()
+        grant = self._table.request_now(next(self._tickets), wish)
+        if grant is None:
+            yield None
+            return
+        async with self._held(grant, wish) as lease:
+            yield lease
+
+    async def give_way(self, lease: Lease) -> bool:
+        """Let those who wait go first, where anybody does: True when the lease was given back meanwhile, and its slot
+        may be another one that holds something else."""
+        if not self._table.waiting:
+            return False
+        self._hand_out(self._table.release(lease.ticket, contents=lease.contents))
+        # Until it is granted anew the lease holds nothing, and the end of its block must not release what it lacks.
+        lease.slot = -1
+        grant = await self._granted(lease.ticket, lease.wish)
+        lease.slot, lease.reusable, lease.contents = grant.slot, grant.reusable, UNKNOWN
+        await self._make_room(grant)
+        return True
+
+    @asynccontextmanager
+    async def _held(self, grant: Grant, wish: Wish) -> AsyncIterator[Lease]:
+        lease, left = Lease(grant.slot, grant.reusable, wish, grant.ticket), UNKNOWN
+        try:
+            await self._make_room(grant)
+            yield lease
+            left = lease.contents
+        finally:
+            if lease.slot >= 0:
+                self._hand_out(self._table.release(lease.ticket, contents=left))
+
+    async def _make_room(self, grant: Grant) -> None:
+        for slot in grant.erase:
+            await self._erase(slot)
+        if grant.erase:
+            self._hand_out(self._table.erased(grant.ticket, grant.erase))
+
+    async def _granted(self, ticket: int, wish: Wish) -> Grant:
         future = self._futures[ticket] = asyncio.get_running_loop().create_future()
-        self._hand_out(self._table.request(ticket, prompt, need=need))
+        self._hand_out(self._table.request(ticket, wish))
         try:
             async with asyncio.timeout(self._patience):
-                slot: int = await future
-            return slot
+                grant: Grant = await future
+            return grant
         except BaseException as reason:
             # The grant may have come in the same turn of the loop as the cancellation.
             granted = future.done() and not future.cancelled() and future.exception() is None
-            self._hand_out(self._table.release(ticket, holds=()) if granted else self._table.withdraw(ticket))
+            self._hand_out(self._table.release(ticket, contents=UNKNOWN) if granted else self._table.withdraw(ticket))
             if isinstance(reason, TimeoutError):
                 raise Busy(f"No slot came free within {self._patience:g} s.", retry_after=5.0) from None
             raise
@@ -85,6 +127,6 @@ class SlotPool:
             future = self._futures.get(grant.ticket)
             if future is None or future.done():
                 # Cancelled, and its task has not run yet: pass the slot on instead of losing it.
-                self._hand_out(self._table.release(grant.ticket, holds=()))
+                self._hand_out(self._table.release(grant.ticket, contents=UNKNOWN))
             else:
-                future.set_result(grant.slot)
+                future.set_result(grant)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 
 from jev_local.backend.port import Backend
 from jev_local.core.questions import Question
+from jev_local.core.sharing import Policy, Profile
 from jev_local.engine.decide import Decider
-from jev_local.engine.decision import Decision, Status
+from jev_local.engine.decision import CacheReport, Decision, Status
 from jev_local.engine.session import Session, open_session
-from jev_local.errors import BackendError, BackendLoading, BackendUnavailable
+from jev_local.engine.snapshots import SnapshotStore
+from jev_local.errors import BackendError, BackendLoading, BackendUnavailable, CannotShare
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +39,24 @@ class Service:
     while and is then the same process goes on with its session, whose pool knows who holds which slot.
     """
 
-    def __init__(self, backend: Backend, *, workers: int, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        workers: int,
+        store: SnapshotStore,
+        policy: Policy,
+        patience: float = PATIENCE,
+        refuse: Callable[[CannotShare], None] = lambda _: None,
+    ) -> None:
+        """`refuse` is told when the first server that answers cannot do what the policy insists on."""
         self._backend = backend
         self._workers = workers
+        self._store = store
+        self._policy = policy
         self._patience = patience
+        self._refuse = refuse
+        self._was_ready = False
         self._session: Session | None = None
         self._trouble: BackendError | None = BackendLoading("The inference server has not been asked yet.")
         self._refused = 0
@@ -61,7 +78,8 @@ class Service:
             raise self._trouble.with_traceback(None)
         assert self._session is not None  # noqa: S101  # where there is no session there is trouble
         try:
-            return await Decider(self._backend, self._session).decide(state=state, questions=questions)
+            decider = Decider(self._backend, self._session, self._store, self._policy)
+            return await decider.decide(state=state, questions=questions)
         except BackendError:
             # Whatever went wrong over there, do not let the next request meet it unprepared.
             self._look_now.set()
@@ -81,12 +99,40 @@ class Service:
             context=info.context,
             vision=info.vision,
             single_labels=self._session.labels.single_capacity,
-            state_cache={
-                "mode": "in-slot",
-                "sharing": True,
-                "reason": "the questions of a request follow each other in one slot; nothing is kept beside the slots",
-            },
+            state_cache=self._told(self._session.profile),
         )
+
+    def cache(self) -> CacheReport:
+        kept = self._store.report()
+        profile = None if self._session is None else self._session.profile
+        reason = "the inference server is not ready" if profile is None else profile.reason
+        return CacheReport(
+            mode=self._policy.mode,
+            sharing=profile is not None and profile.sharing,
+            saving=kept.saving,
+            reason=reason or kept.reason,
+            bytes=kept.bytes,
+            budget=kept.budget,
+            entries=kept.entries,
+            hits=kept.hits,
+            misses=kept.misses,
+            evictions=kept.evictions,
+        )
+
+    async def clear_cache(self) -> int:
+        return await self._store.clear()
+
+    def _told(self, profile: Profile) -> dict[str, object]:
+        """What `/ready` says of the state cache."""
+        return {
+            "mode": self._policy.mode,
+            "sharing": profile.sharing,
+            "reason": profile.reason or None,
+            "strategies": [
+                {"name": trial.name, "exact": trial.exact, "ms": None if trial.ms is None else round(trial.ms, 1)}
+                for trial in profile.trials
+            ],
+        }
 
     async def _watch(self) -> None:
         while True:
@@ -107,12 +153,23 @@ class Service:
             if self._session is None or self._session.info.instance != instance:
                 self._end_session()
                 self._refused += 1
-                self._session = await open_session(self._backend, workers=self._workers, patience=self._patience)
+                self._session = await open_session(
+                    self._backend,
+                    workers=self._workers,
+                    patience=self._patience,
+                    policy=self._policy,
+                    directory=self._store.directory,
+                )
+                self._was_ready = True
                 self._announce(self._session)
             self._refused, self._trouble = 0, None
         except BackendLoading as error:
             self._refused = 0
             self._meet(error)
+        except CannotShare as error:
+            self._meet(error)
+            if not self._was_ready:
+                self._refuse(error)
         except BackendError as error:
             self._meet(error)
         except Exception as error:  # the watcher has to outlive whatever a server comes up with

@@ -5,18 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from jev_local.backend.port import Backend, BackendInfo
+from jev_local.backend.probe import Probe
 from jev_local.core.frame import Frame, FrameText, TemplateRefused, cut, frame, messages
 from jev_local.core.labels import LabelBook, candidate_texts
 from jev_local.core.plan import Tokens
 from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
 from jev_local.core.readout import BIAS, RUNNERS_UP, THOUGHT_OPENERS, is_certain
+from jev_local.core.sharing import Policy, Profile
 from jev_local.core.slots import SlotTable
 from jev_local.engine.pool import SlotPool
-from jev_local.errors import BackendFault
+from jev_local.errors import BackendFault, CannotShare
 
 log = logging.getLogger(__name__)
+
+SHARE_NOTHING = Policy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +33,21 @@ class Session:
     frame: Frame
     labels: LabelBook
     thought: frozenset[int]
+    profile: Profile
     pool: SlotPool
 
 
 async def open_session(
-    backend: Backend, *, workers: int, patience: float = 600.0, style: PromptStyle = DEFAULT_STYLE
+    backend: Backend,
+    *,
+    workers: int,
+    patience: float = 600.0,
+    style: PromptStyle = DEFAULT_STYLE,
+    policy: Policy = SHARE_NOTHING,
+    directory: Path | None = None,
 ) -> Session:
-    """Find out everything about the server that answers now, and read one distribution from it. Raises BackendError."""
+    """Find out everything about the server that answers now, and read one distribution from it. `directory` is where
+    the files should be seen that it saves. Raises BackendError; CannotShare where the policy insists on sharing."""
     info = await backend.describe()
     text = await frame_text(backend, info, style)
     head, tail, *openers = await backend.tokenize(
@@ -47,14 +60,35 @@ async def open_session(
         raise BackendFault("The model's vocabulary does not even have single tokens for A and B.")
     whole = frame(head, tail, bos=info.bos)
     await require_distributions(backend, whole, labels)
+    profile = await found_out(backend, info, policy, directory)
     return Session(
         info=info,
         style=style,
         frame=whole,
         labels=labels,
         thought=frozenset(tokens[0] for tokens in openers if len(tokens) == 1),
-        pool=SlotPool(SlotTable(count=info.slots, limit=workers, context=info.context), patience=patience),
+        profile=profile,
+        pool=SlotPool(
+            SlotTable(count=info.slots, limit=workers, context=info.context, long=policy.chunk),
+            patience=patience,
+            erase=backend.erase,
+        ),
     )
+
+
+async def found_out(backend: Backend, info: BackendInfo, policy: Policy, directory: Path | None) -> Profile:
+    """What this server can do with a prefix; nothing is tried where nothing is to be shared."""
+    if policy.mode == "off" or directory is None:
+        return Profile(reason="switched off with --state-cache off")
+    profile = await Probe(backend, info, directory).profile()
+    for trial in profile.trials:
+        log.info("%-8s %s, %.0f ms for three questions", trial.name, "exact" if trial.exact else "no", trial.ms)
+    if not profile.sharing:
+        log.warning("States are not shared: %s.", profile.reason)
+    if policy.insists and not (profile.exact("restore") if policy.stable else profile.sharing):
+        reason = profile.reason or "a slot restored from a file does not give the answers of a cold run"
+        raise CannotShare(f"States cannot be shared: {reason}. Or start the API with --state-cache auto.")
+    return profile
 
 
 async def require_distributions(backend: Backend, frame: Frame, labels: LabelBook) -> None:

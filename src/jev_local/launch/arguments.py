@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from jev_local import __version__
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.home import absolute, home
 from jev_local.launch.ports import BACKEND_PORT
-from jev_local.settings import DEFAULT_BACKEND_URL, ApiSettings, api_key
+from jev_local.settings import DEFAULT_BACKEND_URL, GIB, MIB, ApiSettings, api_key
 
 VARIABLES = """\
 variables of the inference server:
@@ -38,6 +41,12 @@ examples:
   jev-local serve                                      in front of `jev-local backend` on this machine
   jev-local serve --backend-url http://10.0.0.5:8097   in front of a llama-server elsewhere
   JEV_API_KEY=secret jev-local serve --host 0.0.0.0    for other machines, with a key of yours
+  jev-local serve --state-cache off                    every question for itself, no state is saved
+  jev-local serve --prefix-cache-bytes 0               no saved state outlives its request
+
+saved states in memory instead of on a disk; both servers have to know where:
+  SLOT_CACHE_DIR=/dev/shm/jev-slots jev-local backend
+  jev-local serve --slot-cache-dir /dev/shm/jev-slots
 """
 
 BACKEND_EXAMPLES = f"""\
@@ -46,6 +55,9 @@ examples:
   MODEL=smollm2 CTX_SIZE=4096 jev-local backend        a small one
   LLAMA_SERVER=~/llama.cpp/llama-server jev-local backend
 """
+
+
+_UNITS = {"": 1, "K": 1024, "M": MIB, "G": GIB}
 
 
 def api_settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> ApiSettings:
@@ -60,11 +72,38 @@ def api_settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> 
             backend_timeout=parsed.backend_timeout,
             details=parsed.details,
             key=api_key(environment),
+            state_cache=parsed.state_cache,
+            cache_min_tokens=parsed.cache_min_tokens,
+            slot_cache_dir=_slot_cache_dir(parsed.slot_cache_dir, environment),
+            prefix_cache_bytes=parsed.prefix_cache_bytes,
+            prefill_chunk=parsed.prefill_chunk,
+            stable=parsed.stable,
         )
     except ValueError as error:
         field, _, fault = str(error).partition(" ")
         # The key is the one setting that comes from a variable and not from an option.
         raise CannotStart(fault if field == "key:" else f"--{field.replace('_', '-')} {fault}", code=2) from error
+
+
+def _slot_cache_dir(named: str | None, environment: Mapping[str, str]) -> Path:
+    """Where an inference server of this machine saves its slots unless it is told otherwise. Not made here: that, and
+    seeing to it that nobody else can write there, is left to whoever keeps something in it."""
+    if named:
+        return absolute(named, setting="--slot-cache-dir")
+    return home(environment).slot_path(environment)
+
+
+def size_text(size: int) -> str:
+    """`size` as the options take it, in the largest unit that leaves nothing over."""
+    unit = next(unit for unit in reversed(_UNITS) if size % _UNITS[unit] == 0) if size else ""
+    return f"{size // _UNITS[unit]}{unit}"
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,15})([KMG]?)", text.upper())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"a size is a number of bytes such as 0, 512M or 2G, not {text!r}")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def _port(text: str) -> int:
@@ -95,6 +134,39 @@ def add_api_options(parser: argparse.ArgumentParser) -> None:
         help="longest wait for llama-server (%(default)g)",
     )
     add("--details", action="store_true", help="add the x_ fields to every reply")
+    add(
+        "--state-cache",
+        choices=("auto", "shared", "off"),
+        default=defaults.state_cache,
+        help="reuse of what questions begin with: where it pays, always, never (%(default)s)",
+    )
+    add(
+        "--cache-min-tokens",
+        type=int,
+        default=defaults.cache_min_tokens,
+        metavar="N",
+        help="shorter beginnings are not saved (%(default)s)",
+    )
+    add(
+        "--slot-cache-dir",
+        metavar="PATH",
+        help="where llama-server saves its slots (SLOT_CACHE_DIR, else .cache/slots)",
+    )
+    add(
+        "--prefix-cache-bytes",
+        type=_size,
+        default=defaults.prefix_cache_bytes,
+        metavar="N",
+        help=f"room for saved states, such as 512M ({size_text(defaults.prefix_cache_bytes)})",
+    )
+    add(
+        "--prefill-chunk",
+        type=int,
+        default=defaults.prefill_chunk,
+        metavar="N",
+        help="tokens of a state evaluated at a time (%(default)s)",
+    )
+    add("--stable", action="store_true", help="answers that do not depend on what is cached, at the price of speed")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -40,11 +40,15 @@ class Home:
         """Why the last model that could not be fetched could not."""
         return self.cache / "fetch.log"
 
-    def slot_dir(self, environment: Mapping[str, str] = os.environ) -> Path:
-        """SLOT_CACHE_DIR or ours, made and private. llama-server follows symbolic links in it and restores whatever is
-        there, so nobody else may be able to write to it."""
+    def slot_path(self, environment: Mapping[str, str] = os.environ) -> Path:
+        """SLOT_CACHE_DIR or ours, whether it is there or not: the API has to know it too, and makes nothing."""
         named = environment.get("SLOT_CACHE_DIR")
-        folder = Path(named).expanduser().absolute() if named else self.cache / "slots"
+        return absolute(named, setting="SLOT_CACHE_DIR") if named else self.cache / "slots"
+
+    def slot_dir(self, environment: Mapping[str, str] = os.environ) -> Path:
+        """The same folder, made and private. llama-server follows symbolic links in it and restores whatever is
+        there, so nobody else may be able to write to it."""
+        named, folder = environment.get("SLOT_CACHE_DIR"), self.slot_path(environment)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_mode & 0o077:
@@ -65,8 +69,16 @@ def home(environment: Mapping[str, str] = os.environ) -> Home:
     checkout = _checkout()
     if not named and checkout is not None:
         return Home(cache=checkout / ".cache", models=checkout / "models")
-    root = Path(named).expanduser().absolute() if named else Path.home() / ".cache" / "jev-local"
+    root = absolute(named, setting="JEV_HOME") if named else Path.home() / ".cache" / "jev-local"
     return Home(cache=root / "cache", models=root / "models")
+
+
+def absolute(named: str, *, setting: str) -> Path:
+    """The path that `named`, the value of `setting`, means here. CannotStart for a ~ that leads nowhere."""
+    try:
+        return Path(named).expanduser().absolute()
+    except RuntimeError as error:
+        raise CannotStart(f"{setting} {named}: this user has no home folder; write the path out", code=2) from error
 
 
 def _checkout() -> Path | None:

@@ -67,7 +67,16 @@ READY: Json = {
     "model": "LFM2-1.2B",
     "backend": {"build": "b11042", "slots": 4, "context": 8192, "vision": False},
     "labels": {"single": 255},
-    "state_cache": {},
+    "state_cache": {
+        "mode": "auto",
+        "sharing": True,
+        "reason": None,
+        "strategies": [
+            {"name": "in-place", "exact": True, "ms": 41.5},
+            {"name": "restore", "exact": True, "ms": 63.0},
+            {"name": "fan-out", "exact": False, "ms": None},
+        ],
+    },
 }
 
 NOT_READY: Json = {
@@ -78,6 +87,21 @@ NOT_READY: Json = {
     "labels": {"single": None},
     "state_cache": {},
 }
+
+CACHE: Json = {
+    "mode": "auto",
+    "sharing": True,
+    "saving": True,
+    "reason": None,
+    "bytes": 301_989_888,
+    "budget": 1_073_741_824,
+    "entries": 6,
+    "hits": 41,
+    "misses": 9,
+    "evictions": 3,
+}
+
+CLEARED: Json = {"deleted": 6}
 
 _ERRORS: dict[str, errors.JevError] = {
     "unknown-model": errors.UnknownModel("gpt-x"),

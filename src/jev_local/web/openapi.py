@@ -9,19 +9,16 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from jev_local.engine.decision import STAGES
 from jev_local.web import examples
 from jev_local.wire import headers
+from jev_local.wire.about import CacheReply, ClearedReply, ModelsReply, ReadyReply
 from jev_local.wire.problems import FOREIGN_HOST, INTERNAL
-from jev_local.wire.schema import (
-    ErrorReply,
-    InvalidBodyReply,
-    ModelsReply,
-    ReadyReply,
-    SystemOneReply,
-    SystemOneRequest,
-)
+from jev_local.wire.schema import ErrorReply, InvalidBodyReply, SystemOneReply, SystemOneRequest
 
 Json = dict[str, Any]
+
+_REPLIES = (SystemOneReply, ModelsReply, ReadyReply, CacheReply, ClearedReply, ErrorReply, InvalidBodyReply)
 
 _FOREIGN = "the server listens on a loopback address and the Host header has a name that is not this machine's."
 
@@ -36,7 +33,10 @@ _REFUSALS: dict[int, tuple[str, str]] = {
     413: ("The body is larger than 24 MiB, counted after decompression.", "body-too-large"),
     415: ("Content-Type is not JSON, or Content-Encoding is not zstd or gzip.", "media-type"),
     500: ("A fault of this service.", "internal"),
-    502: ("The inference server answered nonsense.", "backend-fault"),
+    502: (
+        "The inference server answered nonsense, or cannot share states although `--state-cache shared` wants it to.",
+        "backend-fault",
+    ),
     503: ("The inference server is not there, or still loads its model.", "backend-loading"),
     504: ("The inference server took too long.", "backend-timeout"),
     529: ("Too many requests in flight.", "busy"),
@@ -47,13 +47,7 @@ _RETRIED = (503, 529)
 def document(version: str) -> Json:
     """The whole document, for `/openapi.json` and the page that is made from it."""
     _, schemas = models_json_schema(
-        [
-            (SystemOneRequest, "validation"),
-            *(
-                (model, "serialization")
-                for model in (SystemOneReply, ModelsReply, ReadyReply, ErrorReply, InvalidBodyReply)
-            ),
-        ],
+        [(SystemOneRequest, "validation"), *((model, "serialization") for model in _REPLIES)],
         ref_template="#/components/schemas/{model}",
     )
     return {
@@ -68,6 +62,7 @@ def document(version: str) -> Json:
         "paths": {
             "/v1/systemone": {"post": _ask()},
             "/v1/models": {"get": _list_models()},
+            "/v1/cache": {"get": _cache(), "delete": _clear_cache()},
             "/health": {"get": _health()},
             "/ready": {"get": _ready()},
         },
@@ -117,6 +112,37 @@ def _list_models() -> Json:
     }
 
 
+def _cache() -> Json:
+    return {
+        "operationId": "cache",
+        "summary": "What is saved of the states that were asked about, in numbers",
+        "description": "States are saved as the model's own numbers, so that it need not read them again. No text of "
+        "them is told.",
+        "security": _KEYS,
+        "responses": {
+            "200": {"description": "Now.", "headers": _headers(), "content": _json("CacheReply", examples.CACHE)},
+            **{str(status): _refusal(status) for status in (401, 403, 500)},
+        },
+    }
+
+
+def _clear_cache() -> Json:
+    return {
+        "operationId": "clearCache",
+        "summary": "Delete every saved state",
+        "description": "Requests in flight are answered all the same, and later ones save states again.",
+        "security": _KEYS,
+        "responses": {
+            "200": {
+                "description": "They are deleted.",
+                "headers": _headers(),
+                "content": _json("ClearedReply", examples.CLEARED),
+            },
+            **{str(status): _refusal(status) for status in (401, 403, 500)},
+        },
+    }
+
+
 def _health() -> Json:
     schema = {"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]}
     return {
@@ -161,11 +187,15 @@ _KEYS: list[Json] = [{"bearer": []}, {"apiKey": []}]
 _DIAGNOSTICS = {
     headers.STATE_CACHE: "How the shared part of the prompts was handled.",
     headers.PREFIX_TOKENS: "Tokens that all questions begin with.",
+    headers.PREFIX_SOURCE: "Where they came from: none (nothing is reused), computed, slot, memory (saved by this "
+    "process) or disk (saved by an earlier one).",
+    headers.STRATEGY: "How the questions went on from them: in-place, fan-out, restore or plain.",
     headers.CACHED_TOKENS: "Tokens reused, over all questions.",
     headers.PROCESSED_TOKENS: "Tokens that were really evaluated.",
+    headers.REEVALUATED: "Questions whose reuse failed and that were evaluated again in full.",
     headers.CONFIDENCE: "Whose formulas `confidence` follows.",
     headers.WARNINGS: "Codes with counts, such as low-mass=3,wants-to-think=1, or none; see `x_warnings`.",
-    headers.TIMING: "Milliseconds by stage.",
+    headers.TIMING: f"Milliseconds of each stage there was: {', '.join(STAGES)}.",
 }
 
 

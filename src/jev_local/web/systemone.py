@@ -71,8 +71,11 @@ def _diagnostics(decision: Decision) -> headers.Diagnostics:
     return headers.Diagnostics(
         state_cache=trace.state_cache,
         prefix_tokens=trace.prefix_tokens,
+        source=trace.source,
+        strategy=trace.strategy,
         cached_tokens=trace.cached_tokens,
         processed_tokens=trace.processed_tokens,
+        reevaluated=trace.reevaluated,
         warnings=headers.count_warnings(code for answer in decision.answers for code in answer.reading.warnings),
         timings_ms=trace.timings_ms,
     )

@@ -4,8 +4,11 @@ The names below are the only place where they are written. Every 200 of `/v1/sys
 
     X-Jev-Local-State-Cache       how the shared state was handled, e.g. off-short
     X-Jev-Local-Prefix-Tokens     tokens that all questions begin with
+    X-Jev-Local-Prefix-Source     where they came from: none, computed, slot, memory or disk
+    X-Jev-Local-Strategy          how the questions went on from them: in-place, fan-out, restore or plain
     X-Jev-Local-Cached-Tokens     tokens reused, over all questions
     X-Jev-Local-Processed-Tokens  tokens that were really evaluated
+    X-Jev-Local-Reevaluated       questions whose reuse failed and that were evaluated again in full
     X-Jev-Local-Confidence        whose formulas `confidence` follows: typesafe
     X-Jev-Local-Warnings          codes with counts, "low-mass=3,wants-to-think=1", or "none"
     Server-Timing                 stage;dur=milliseconds (W3C Server Timing)
@@ -20,13 +23,27 @@ from dataclasses import dataclass
 REQUEST_ID = "x-typesafe-request-id"
 STATE_CACHE = "X-Jev-Local-State-Cache"
 PREFIX_TOKENS = "X-Jev-Local-Prefix-Tokens"
+PREFIX_SOURCE = "X-Jev-Local-Prefix-Source"
+STRATEGY = "X-Jev-Local-Strategy"
 CACHED_TOKENS = "X-Jev-Local-Cached-Tokens"
 PROCESSED_TOKENS = "X-Jev-Local-Processed-Tokens"
+REEVALUATED = "X-Jev-Local-Reevaluated"
 CONFIDENCE = "X-Jev-Local-Confidence"
 WARNINGS = "X-Jev-Local-Warnings"
 TIMING = "Server-Timing"
 
-DIAGNOSTICS = (STATE_CACHE, PREFIX_TOKENS, CACHED_TOKENS, PROCESSED_TOKENS, CONFIDENCE, WARNINGS, TIMING)
+DIAGNOSTICS = (
+    STATE_CACHE,
+    PREFIX_TOKENS,
+    PREFIX_SOURCE,
+    STRATEGY,
+    CACHED_TOKENS,
+    PROCESSED_TOKENS,
+    REEVALUATED,
+    CONFIDENCE,
+    WARNINGS,
+    TIMING,
+)
 
 # Not an empty value: some proxies drop headers that have none.
 NO_WARNINGS = "none"
@@ -40,8 +57,11 @@ class Diagnostics:
 
     state_cache: str
     prefix_tokens: int = 0
+    source: str = "none"
+    strategy: str = "plain"
     cached_tokens: int = 0
     processed_tokens: int = 0
+    reevaluated: int = 0
     confidence: str = "typesafe"
     warnings: tuple[tuple[str, int], ...] = ()
     timings_ms: tuple[tuple[str, float], ...] = ()
@@ -58,8 +78,11 @@ def render(diagnostics: Diagnostics) -> dict[str, str]:
     return {
         STATE_CACHE: d.state_cache,
         PREFIX_TOKENS: str(d.prefix_tokens),
+        PREFIX_SOURCE: d.source,
+        STRATEGY: d.strategy,
         CACHED_TOKENS: str(d.cached_tokens),
         PROCESSED_TOKENS: str(d.processed_tokens),
+        REEVALUATED: str(d.reevaluated),
         CONFIDENCE: d.confidence,
         WARNINGS: ",".join(f"{code}={count}" for code, count in d.warnings) or NO_WARNINGS,
         TIMING: ", ".join(f"{stage};dur={ms:.2f}" for stage, ms in d.timings_ms),

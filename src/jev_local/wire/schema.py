@@ -1,8 +1,8 @@
 """The contract as pydantic models: what a request may hold, what a reply and an error look like.
 
 They are the server's: `intake` checks requests with them and turns them into `core.questions`, `reply` builds
-replies of them, and the OpenAPI document is made from them. Unknown fields are ignored in requests; replies say that
-there may be more than is listed. The client reads with a check of its own, see `jev_local.received`.
+replies of them, and the OpenAPI document is made from them and from `about`. Unknown fields are ignored in requests;
+replies say that there may be more than is listed. The client reads with a check of its own, see `jev_local.received`.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ def _blank(text: object) -> bool:
     return not text.strip() if isinstance(text, str) else not text
 
 
-class _Told(BaseModel):
+class Told(BaseModel):
+    """What this service says. There may be more in it than is listed."""
+
     model_config = ConfigDict(extra="allow", frozen=True)
 
 
@@ -176,14 +178,14 @@ Codes = Annotated[
 ]
 
 
-class NoulReply(_Told):
+class NoulReply(Told):
     type: Literal["noul"] = "noul"
     noul: Annotated[float, Field(description="Probability of yes, 0 to 1.")]
     x_candidate_mass: Mass = None
     x_warnings: Codes = None
 
 
-class ChoiceReply(_Told):
+class ChoiceReply(Told):
     type: Literal["choice"] = "choice"
     choice: Annotated[str, Field(description="The most probable option.")]
     confidence: Annotated[float, Field(description="0 to 1, by TypeSafe's formula.")]
@@ -192,7 +194,7 @@ class ChoiceReply(_Told):
     x_warnings: Codes = None
 
 
-class ScoreReply(_Told):
+class ScoreReply(Told):
     type: Literal["score"] = "score"
     score: Annotated[float, Field(description="Expected level, 0 to n - 1, not rounded.")]
     confidence: Annotated[float, Field(description="0 to 1, by TypeSafe's formula.")]
@@ -202,7 +204,7 @@ class ScoreReply(_Told):
     x_warnings: Codes = None
 
 
-class UsageReply(_Told):
+class UsageReply(Told):
     input_tokens: Annotated[int, Field(description="Prompt tokens over all questions, reused ones included.")] = 0
     output_tokens: Annotated[int, Field(description="Tokens generated.")] = 0
 
@@ -210,7 +212,7 @@ class UsageReply(_Told):
 AnyReply = Annotated[NoulReply | ChoiceReply | ScoreReply, Field(discriminator="type")]
 
 
-class SystemOneReply(_Told):
+class SystemOneReply(Told):
     """The answers, one for each question id."""
 
     model: Annotated[str, Field(description="Name of the local model that answered.")]
@@ -218,65 +220,24 @@ class SystemOneReply(_Told):
     usage: UsageReply
 
 
-class ModelEntry(_Told):
-    """TypeSafe's shape."""
-
-    name: str
-    description: str
-    release_date: str
-
-
-class OpenAIModelEntry(_Told):
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str
-
-
-class ModelsReply(_Told):
-    object: Literal["list"] = "list"
-    models: list[ModelEntry]
-    data: list[OpenAIModelEntry]
-
-
-class BackendReply(_Told):
-    build: str | None
-    slots: int | None
-    context: Annotated[int | None, Field(description="Tokens that one prompt may have.")]
-    vision: bool | None
-
-
-class LabelsReply(_Told):
-    single: Annotated[int | None, Field(description="Options that can be told apart in one step.")]
-
-
-class ReadyReply(_Told):
-    status: Literal["ready", "starting", "unavailable"]
-    reason: str | None
-    model: str | None
-    backend: BackendReply
-    labels: LabelsReply
-    state_cache: dict[str, Any]
-
-
-class ErrorDetail(_Told):
+class ErrorDetail(Told):
     error_type: str
     message: str
 
 
-class ErrorReply(_Told):
+class ErrorReply(Told):
     """Every error that is not about the body."""
 
     detail: ErrorDetail
 
 
-class IssueDetail(_Told):
+class IssueDetail(Told):
     type: str
     loc: list[str | int]
     msg: str
 
 
-class InvalidBodyReply(_Told):
+class InvalidBodyReply(Told):
     """What is wrong with a body, and where."""
 
     detail: list[IssueDetail]

@@ -1,0 +1,227 @@
+"""What a server and its model can do with a prefix, found out by doing it.
+
+Whether a slot can be gone on from, whether that needs a restore first, and what each way costs differs between models
+and builds of llama.cpp, and nothing in `/props` tells. So two short states of three questions each are answered in
+every way there is, and what comes out is compared with evaluating each question from nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+from jev_local.backend.port import Backend, BackendInfo, Completion
+from jev_local.core.plan import Tokens, common
+from jev_local.core.sharing import Profile, Trial
+from jev_local.errors import BackendFault, NotSupported
+
+ALIKE = 0.03
+"""The most that a probability may differ from a cold run. Other steps of evaluation move them by less than 0.001 in
+prompts as short as these; another state's, by more than 0.1."""
+
+COMMON_TOKENS, STATE_TOKENS, QUESTION_TOKENS = 24, 40, 4
+TOP = 8
+
+BEGINNING = "Notes of the day, taken down at the counter in the order in which people came, and read out at six.\n"
+STATES = (
+    "The parcel is late, the red lamp in it is broken, and the customer has written three times about it. She wants "
+    "her money back by Friday and no other lamp, however well it may be packed this time, nor a voucher for one.",
+    "That parcel came early, nobody complained, and the blue chair was paid for in cash on the same day. He asked "
+    "whether a second one could be had in green, how long it takes to get here, and who would carry it upstairs.",
+)
+QUESTIONS = ("Was it late? Answer:", "Colour of the thing:", "(A) angry (B) calm. It is (")
+
+NAMES = ("probe-0.slot", "probe-1.slot")
+"""Of the probe's snapshots: always the same, so that they are overwritten where they cannot be deleted."""
+
+NO_DIRECTORY = (
+    "the inference server was started without a directory to save its slots in: start it with SLOT_CACHE_DIR or "
+    "--slot-save-path, and the API with --slot-cache-dir naming the same directory"
+)
+OTHER_DIRECTORY = (
+    "what the inference server saves does not appear in the API's directory: SLOT_CACHE_DIR (the server's "
+    "--slot-save-path) and the API's --slot-cache-dir have to name the same directory"
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Answers by one strategy: (state, question) -> distribution. `reused`: whether all of the prefix always was."""
+
+    tops: dict[tuple[int, int], Mapping[int, float]] = field(default_factory=dict)
+    reused: bool = True
+    ms: float = 0.0
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        begun = perf_counter()
+        yield
+        self.ms += (perf_counter() - begun) * 1000 / len(STATES)
+
+    def is_like(self, cold: _Run) -> bool:
+        return self.reused and all(_distance(self.tops[at], top) <= ALIKE for at, top in cold.tops.items())
+
+
+class Probe:
+    """Tries every strategy on a server that does nothing else meanwhile. `directory` is where its files should be
+    seen."""
+
+    def __init__(self, backend: Backend, info: BackendInfo, directory: Path) -> None:
+        self._backend = backend
+        self._info = info
+        self._directory = directory
+        self._states: list[Tokens] = []
+        self._questions: list[Tokens] = []
+        self._sizes: list[int] = []
+
+    async def profile(self) -> Profile:
+        """Raises BackendError only where the server does not answer at all, not for what it cannot do."""
+        beginning, *texts = await self._backend.tokenize([BEGINNING, *STATES, *QUESTIONS], special=False)
+        self._states = [beginning[:COMMON_TOKENS] + text[:STATE_TOKENS] for text in texts[: len(STATES)]]
+        self._questions = [text[:QUESTION_TOKENS] for text in texts[len(STATES) :]]
+        cold = await self._cold()
+        plain = Trial("plain", exact=True, ms=cold.ms)
+        try:
+            in_place, truncates = await self._in_place()
+            if self._sizes and not await asyncio.to_thread(self._are_seen):
+                log.warning("Not seen in %s: what the inference server saves.", self._directory)
+                return Profile((plain,), reason=OTHER_DIRECTORY)
+            restore, fan_out = await self._restore(), await self._fan_out()
+        except NotSupported:
+            return Profile((plain,), reason=NO_DIRECTORY)
+        finally:
+            await asyncio.to_thread(self._delete)
+        for slot in range(self._info.slots):
+            await self._backend.erase(slot)
+        # A slot that was restored has to be as good to go on from as one that was evaluated in.
+        resumes = fan_out.is_like(cold) or not self._sizes
+        trials = (
+            Trial("in-place", exact=in_place.is_like(cold) and resumes, ms=in_place.ms),
+            Trial("fan-out", exact=fan_out.is_like(cold) and self._info.slots > 1, ms=fan_out.ms),
+            Trial("restore", exact=restore.is_like(cold), ms=restore.ms),
+            plain,
+        )
+        works = any(trial.exact for trial in trials if trial is not plain)
+        return Profile(
+            trials,
+            truncates=truncates,
+            reason="" if works else "no way of reusing a prefix gave the answers of a cold run on this server",
+            fingerprint=await asyncio.to_thread(self._fingerprint, cold.tops[0, 0]),
+        )
+
+    async def _cold(self) -> _Run:
+        """All questions of the first state, and the last of the second, which has most to go wrong."""
+        run = _Run()
+        with run.timed():
+            for question in range(len(self._questions)):
+                run.tops[0, question] = (await self._ask(0, 0, [question], reuse=False))[0].top
+        run.ms *= len(STATES)
+        last = len(self._questions) - 1
+        run.tops[1, last] = (await self._ask(1, 0, [last], reuse=False))[0].top
+        return run
+
+    async def _in_place(self) -> tuple[_Run, bool]:
+        """Also makes the snapshots, and finds out whether a slot can be cut back to where two states part."""
+        run, truncates = _Run(), False
+        for state, tokens in enumerate(self._states):
+            begun = await self._backend.evaluate(tokens, slot=0, reuse=state > 0)
+            if state:
+                truncates = begun.cached_tokens >= common(*self._states)
+            try:
+                self._sizes.append((await self._backend.save(0, NAMES[state])).size)
+            except NotSupported:
+                raise
+            except BackendFault as error:
+                log.warning("The inference server cannot save its slots now: %s", error.message)
+            with run.timed():
+                self._note(run, state, range(len(self._questions)), await self._ask(state, 0, None, reuse=True))
+        return run, truncates
+
+    async def _restore(self) -> _Run:
+        run = _Run()
+        for state in range(len(self._states)):
+            with run.timed():
+                for question in range(len(self._questions)):
+                    if not await self._brought(run, state, self._info.slots - 1):
+                        return run
+                    got = await self._ask(state, self._info.slots - 1, [question], reuse=True)
+                    self._note(run, state, [question], got)
+        return run
+
+    async def _fan_out(self) -> _Run:
+        """Two questions in one slot and one in another; with one slot only, all in that."""
+        run = _Run()
+        lanes = {0: [0, 2], self._info.slots - 1: [1]} if self._info.slots > 1 else {0: [0, 1, 2]}
+
+        async def lane(state: int, slot: int, questions: list[int]) -> None:
+            if await self._brought(run, state, slot):
+                self._note(run, state, questions, await self._ask(state, slot, questions, reuse=True))
+
+        for state in range(len(self._states)):
+            with run.timed():
+                await asyncio.gather(*(lane(state, slot, questions) for slot, questions in lanes.items()))
+        return run
+
+    async def _brought(self, run: _Run, state: int, slot: int) -> bool:
+        """Whether the snapshot of `state` is in `slot`."""
+        if run.reused and len(self._sizes) == len(self._states):
+            try:
+                run.reused = await self._backend.restore(slot, NAMES[state]) == len(self._states[state])
+            except BackendFault as error:
+                log.warning("A snapshot just saved cannot be restored: %s", error.message)
+                run.reused = False
+        else:
+            run.reused = False
+        return run.reused
+
+    async def _ask(self, state: int, slot: int, questions: list[int] | None, *, reuse: bool) -> list[Completion]:
+        asked = self._questions if questions is None else [self._questions[i] for i in questions]
+        prompts = [self._states[state] + question for question in asked]
+        return await self._backend.complete(prompts, slot=slot, labels=(), bias=0.0, runners_up=TOP, reuse=reuse)
+
+    def _note(self, run: _Run, state: int, questions: Sequence[int], got: Sequence[Completion]) -> None:
+        for question, completion in zip(questions, got, strict=True):
+            run.tops[state, question] = completion.top
+            run.reused = run.reused and completion.cached_tokens >= len(self._states[state])
+
+    def _are_seen(self) -> bool:
+        try:
+            return all(
+                (self._directory / name).stat().st_size == size for name, size in zip(NAMES, self._sizes, strict=False)
+            )
+        except OSError:
+            return False
+
+    def _delete(self) -> None:
+        for name in NAMES:
+            try:
+                (self._directory / name).unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("Cannot delete %s: %s", name, error.strerror)
+
+    def _fingerprint(self, top: Mapping[int, float]) -> str:
+        """Of everything that a snapshot depends on. `/props` hides some of it, as another RoPE base: the numbers of
+        the first cold pass tell, to the last bit."""
+        try:
+            stat = Path(self._info.path).stat()
+            file = [stat.st_size, stat.st_mtime_ns]
+        except OSError:  # on another machine, or named from another directory
+            file = []
+        ranked = sorted(top.items(), key=lambda item: (-item[1], item[0]))[:TOP]
+        info = self._info
+        known = [info.path, file, info.meta, info.build, info.slots, info.context, self._sizes, ranked]
+        return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+def _distance(a: Mapping[int, float], b: Mapping[int, float]) -> float:
+    """The largest difference among the tokens that both have, and the probability of those that one lacks."""
+    return max((abs(a.get(token, 0.0) - b.get(token, 0.0)) for token in {*a, *b}), default=0.0)

@@ -1,0 +1,113 @@
+"""Bringing a prefix into a slot: it is there already, or restored from a snapshot, or evaluated, and then saved."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from jev_local.core.plan import Tokens
+from jev_local.core.sharing import Policy, Sharing
+from jev_local.engine.decision import PrefixSource
+from jev_local.engine.seat import Seat
+from jev_local.engine.snapshots import Snapshot, SnapshotStore
+from jev_local.errors import BackendFault
+
+log = logging.getLogger(__name__)
+
+WORTH_RESTORING = 16
+"""Tokens. Fewer are evaluated as soon as a file is looked at and loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """source: where the prefix came from. snapshot: what it can be restored from again, if anything.
+    ready: how many tokens of it the slot holds now; the rest is evaluated with the first question."""
+
+    source: PrefixSource
+    snapshot: Snapshot | None
+    ready: int
+
+
+class Warmer:
+    """Everything that is done before the first question of a request. Snapshots stay usable until `stack` is closed."""
+
+    def __init__(self, store: SnapshotStore, policy: Policy, stack: AsyncExitStack) -> None:
+        self._store = store
+        self._policy = policy
+        self._stack = stack
+
+    async def bring(self, seat: Seat, prefix: Tokens, sharing: Sharing) -> Warm:
+        """`prefix` is what the snapshot has or will have; its slot may hold more already."""
+        if sharing.strategy == "plain":
+            return Warm("none", None, 0)
+        needs_file = sharing.strategy in ("fan-out", "restore")
+        if self._held(seat) >= len(prefix) and not needs_file:
+            seat.marks = (len(prefix),)
+            return Warm("slot", None, len(prefix))
+        if sharing.use and (needs_file or len(prefix) - self._held(seat) >= WORTH_RESTORING):
+            found = await self._find(seat, prefix)
+            if found is not None:
+                return Warm(found.origin, found, len(prefix))
+        if not sharing.make and len(prefix) - self._held(seat) <= self._policy.chunk:
+            return Warm("computed", None, self._held(seat))
+        return Warm("computed", await self.renew(seat, prefix, keep=sharing.make), len(prefix))
+
+    async def renew(self, seat: Seat, prefix: Tokens, *, keep: bool) -> Snapshot | None:
+        """Evaluate `prefix` in the slot, and save it where it is to be kept and can be."""
+        with seat.tally.stage("prefix"):
+            await self._evaluate(seat, prefix, self._held(seat))
+            return await self._save(seat, prefix) if keep else None
+
+    async def restore(self, seat: Seat, snapshot: Snapshot, prefix: Tokens) -> bool:
+        """Whether `snapshot` is in the slot now. What became of its file meanwhile, and what the server says against
+        it, ends here: then it is forgotten."""
+        if not await self._store.verify(snapshot):
+            return False
+        try:
+            if await seat.restore(snapshot.name, prefix):
+                return True
+            reason = "it does not hold what was saved"
+        except BackendFault as error:
+            reason = error.message
+        log.warning("Snapshot %s cannot be restored (%s); it is evaluated anew.", snapshot.name, reason)
+        await self._store.discard(self._key(seat, prefix))
+        return False
+
+    async def _find(self, seat: Seat, prefix: Tokens) -> Snapshot | None:
+        snapshot = await self._stack.enter_async_context(self._store.holding(self._key(seat, prefix)))
+        if snapshot is None or not await self.restore(seat, snapshot, prefix):
+            return None
+        return snapshot
+
+    async def _evaluate(self, seat: Seat, prefix: Tokens, held: int) -> None:
+        """In steps, between which llama-server serves others."""
+        chunk = self._policy.chunk
+        for end in [*range(held + chunk, len(prefix), chunk), len(prefix)]:
+            await seat.evaluate(prefix[:end], reuse=held > 0 or end > chunk)
+        seat.marks = (len(prefix),)
+
+    async def _save(self, seat: Seat, prefix: Tokens) -> Snapshot | None:
+        """The snapshot, or None where it could not be made: answers do not need it."""
+        if not self._store.can_save:
+            return None
+        save = await self._stack.enter_async_context(self._store.saving(self._key(seat, prefix), tokens=len(prefix)))
+        try:
+            saved = await seat.save(save.name)
+        except BackendFault as error:
+            self._store.save_failed(error.message)
+            return None
+        if saved.tokens != len(prefix):
+            self._store.save_failed("the slot held something else than was evaluated in it")
+            return None
+        return await save.commit(saved.size)
+
+    def _held(self, seat: Seat) -> int:
+        """What of the prefix need not be evaluated. A stable answer begins with nothing, so that its prefix is always
+        evaluated in the same steps."""
+        return 0 if self._policy.stable else seat.lease.reusable
+
+    def _key(self, seat: Seat, prefix: Tokens) -> str:
+        """What was evaluated in other steps is rounded otherwise, so stable answers have snapshots of their own."""
+        steps = f"|steps of {self._policy.chunk}" if self._policy.stable else ""
+        return self._store.key(seat.session.profile.fingerprint + steps, prefix)
