@@ -29,6 +29,10 @@ slot_dirs: dict[str, Path] = {}
 """URL of a llama-server started here -> where it saves its slots, which its API has to be told."""
 
 
+backends: dict[str, str] = {}
+"""URL of an API started here -> the URL of its llama-server."""
+
+
 @contextmanager
 def llama_server(model: Path, folder: Path, *, port: int | None = None, **options: int) -> Iterator[tuple[str, Child]]:
     """A llama-server of the wheel, on a free port unless one is given, loaded: its URL and its process."""
@@ -62,6 +66,7 @@ def api_server(
     child = Child("API", argv, log=folder / "api.log", environment=os.environ | {"JEV_API_KEY": key})
     try:
         await_ready(f"http://127.0.0.1:{port}{ready}", child)
+        backends[f"http://127.0.0.1:{port}"] = backend_url
         yield f"http://127.0.0.1:{port}", child
     finally:
         stop([child])
@@ -131,9 +136,9 @@ def server(request: pytest.FixtureRequest) -> str:
 def tiny_api(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """In front of a server of its own, as every API is."""
     folder = tmp_path_factory.mktemp("tiny-api")
-    with llama_server(tiny_model, folder, context=16384) as (backend, _):
-        with api_server(backend, folder, "--max-in-flight", "32") as (url, _):
-            yield url
+    options = ("--max-in-flight", "32")
+    with llama_server(tiny_model, folder, context=16384) as (llama, _), api_server(llama, folder, *options) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="session")

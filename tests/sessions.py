@@ -39,9 +39,8 @@ FREE_SECONDS = 1.5
 """Until a slot has to be free again after its client left, on a machine that has nothing else to do."""
 
 
-def seconds_to_free(url: str) -> float:
-    """The bound for this moment. A slot is let go between two batches, so on a machine that is so busy with others that
-    a batch alone takes most of the time, the bound is two batches."""
+def seconds_a_batch(url: str) -> float:
+    """What a batch of 128 tokens takes just now."""
 
     async def scene(backend: LlamaBackend, _: Session) -> float:
         (words,) = await backend.tokenize(["How long does a batch take? " * 80], special=False)
@@ -49,5 +48,11 @@ def seconds_to_free(url: str) -> float:
         await backend.complete([words[:257]], slot=3, labels=[49, 50], bias=30.0, runners_up=8, reuse=False)
         return (time.perf_counter() - begun) / 2
 
-    batch = play(url, scene)
+    return play(url, scene)
+
+
+def seconds_to_free(url: str) -> float:
+    """The bound for this moment. A slot is let go between two batches, so on a machine that is so busy with others that
+    a batch alone takes most of the time, the bound is two batches."""
+    batch = seconds_a_batch(url)
     return max(FREE_SECONDS, 2.2 * batch if batch > 1 else 0.0)

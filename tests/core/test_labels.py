@@ -45,3 +45,19 @@ def test_a_poor_vocabulary_says_what_it_can_do() -> None:
 
 def test_capacity_is_never_more_than_the_contract_allows() -> None:
     assert (LabelBook.build(WHOLE).single_capacity, LabelBook.build(BYTES).capacity) == (255, 255)
+
+
+def test_letters_are_lifted_all_together_so_that_questions_share_a_round_trip() -> None:
+    book = LabelBook.build(WHOLE)
+    letters = tuple(sorted(WHOLE[chr(ord("A") + i)][0] for i in range(26)))
+    assert {book.lifted(book.choose(count)) for count in (2, 3, 26)} == {letters}
+
+
+@pytest.mark.parametrize(("spelling", "count", "tokens"), [(WHOLE, 27, 27), (BYTES, 27, 2), (BYTES, 255, 10)])
+def test_other_labels_are_lifted_alone_each_first_token_once(
+    spelling: dict[str, list[int]], count: int, tokens: int
+) -> None:
+    book = LabelBook.build(spelling)
+    lifted = book.lifted(book.choose(count))
+    assert lifted == tuple(sorted({label.tokens[0] for label in book.choose(count)}))
+    assert len(lifted) == tokens

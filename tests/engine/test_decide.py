@@ -1,4 +1,4 @@
-"""The straight line, on a server made of arithmetic whose true distribution is known."""
+"""The straight line without any reuse, on a server made of arithmetic whose true distribution is known."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
+from string import ascii_uppercase
 from typing import TypeVar
 
 import pytest
@@ -17,11 +19,14 @@ from jev_local.core.answers import ChoiceAnswer, NoulAnswer
 from jev_local.core.labels import LabelBook
 from jev_local.core.prompts import DEFAULT_STYLE
 from jev_local.core.questions import Choice, Noul, Option, Question, Score
+from jev_local.core.sharing import Policy
 from jev_local.engine.decide import Decider
 from jev_local.engine.session import open_session
+from jev_local.engine.snapshots import SnapshotStore
 from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable, InvalidRequest, PromptTooLong
 
 T = TypeVar("T")
+UNUSED = SnapshotStore(Path("unused"), budget=0)
 REFUND = Noul("refund", "Does the customer want money back?")
 TEAM = Choice("team", "Whose is it?", (Option("billing", "money"), Option("tech"), Option("sales")))
 ANGER = Score("anger", "How angry?", ("calm", "annoyed", "furious"))
@@ -31,10 +36,8 @@ def run(scene: Callable[[FakeBackend, Decider], Awaitable[T]], **options: object
     async def play() -> T:
         backend = FakeBackend(**options)  # type: ignore[arg-type]
         session = await open_session(backend, workers=4)
-        for record in (backend.calls, backend.entered, backend.left, backend.contents):
-            record.clear()
-        backend.arrived.clear()
-        return await scene(backend, Decider(backend, session))
+        backend.forget_calls()
+        return await scene(backend, Decider(backend, session, UNUSED, Policy()))
 
     return asyncio.run(play())
 
@@ -48,10 +51,14 @@ def test_answers_come_in_the_order_of_the_questions_with_counts_that_add_up() ->
         got = await decider.decide(state="Charged twice.", questions=(ANGER, REFUND, TEAM))
         assert [a.id for a in got.answers] == ["anger", "refund", "team"]
         assert backend.calls == ["tokenize", "complete", "complete", "complete"], "1 + N round trips"
+        assert not any(call.reuse for call in backend.trail)
         assert got.usage.input_tokens == got.trace.cached_tokens + got.trace.processed_tokens
         assert got.usage.output_tokens == 3
-        assert got.trace.cached_tokens >= 2 * got.trace.prefix_tokens, "the second and third go on in place"
-        assert [name for name, _ in got.trace.timings_ms] == ["tokenize", "lease", "decode", "total"]
+        assert (got.trace.state_cache, got.trace.strategy, got.trace.source) == ("off", "plain", "none")
+        assert (got.trace.cached_tokens, got.trace.reevaluated) == (0, 0)
+        assert [name for name, _ in got.trace.timings_ms] == [
+            "tokenize", "lease", "prefix", "restore", "decode", "total"
+        ]  # fmt: skip
         assert set(backend.entered) == {0}
 
     run(scene)
@@ -72,11 +79,12 @@ def test_a_noul_reads_the_models_own_distribution() -> None:
     async def scene(backend: FakeBackend, decider: Decider) -> None:
         (got,) = (await decider.decide(state="s", questions=(REFUND,))).answers
         assert isinstance(got, NoulAnswer)
-        weights = weigh(backend.contents[0])
+        weights = weigh(backend.prompts[-1])
         yes, no = weights[ord("A")], weights[ord("B")]
         assert got.noul == pytest.approx(yes / (yes + no), abs=1e-9)
-        best = sorted((w for t, w in weights.items() if t not in (ord("A"), ord("B"))), reverse=True)[:64]
-        assert got.reading.mass == pytest.approx((yes + no) / (yes + no + math.fsum(best)), abs=1e-9)
+        letters = math.fsum(weights.pop(ord(letter)) for letter in ascii_uppercase)
+        best = math.fsum(sorted(weights.values(), reverse=True)[:64])
+        assert got.reading.mass == pytest.approx((yes + no) / (letters + best), abs=1e-9)
 
     run(scene)
 
@@ -85,7 +93,7 @@ def test_255_options_on_bytes_are_the_products_of_two_steps() -> None:
     async def scene(backend: FakeBackend, decider: Decider) -> None:
         got = await decider.decide(state="s", questions=(many(255),))
         (answer,) = got.answers
-        prompt = backend.contents[0][:-1]
+        prompt = backend.prompts[0]
         pairs = [(a, b) for a in "ABCDEFGHIJ" for b in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"][:255]
 
         def own(prompt: tuple[int, ...], token: str) -> float:
@@ -95,7 +103,7 @@ def test_255_options_on_bytes_are_the_products_of_two_steps() -> None:
         joint = [own(prompt, a) * own((*prompt, ord(a)), b) for a, b in pairs]
         assert answer.reading.probabilities == pytest.approx([p / math.fsum(joint) for p in joint], abs=1e-12)
         assert answer.reading.mass == pytest.approx(math.fsum(joint), rel=1e-6)
-        assert backend.calls == ["tokenize", "complete", "complete"], "all second steps in one call"
+        assert len(backend.calls) == 1 + 1 + 10, "one call for each of the first tokens"
         assert got.usage.input_tokens == len(prompt), "a question's prompt counts once, however often it is read"
         assert got.usage.output_tokens == 11
 
@@ -108,7 +116,7 @@ def test_labels_that_were_not_returned_are_looked_for_with_a_stronger_bias(hidde
         backend.hide = frozenset(map(ord, hidden))
         (got,) = (await decider.decide(state="s", questions=(TEAM,))).answers
         assert isinstance(got, ChoiceAnswer)
-        weights = weigh(backend.contents[0])
+        weights = weigh(backend.prompts[-1])
         total = math.fsum(weights[ord(x)] for x in "ABC")
         assert got.reading.probabilities == pytest.approx([weights[ord(x)] / total for x in "ABC"], abs=1e-9)
         assert backend.calls == ["tokenize", "complete", "complete"]
@@ -143,7 +151,7 @@ def test_a_state_that_cannot_fit_is_refused_before_it_is_tokenised() -> None:
 def test_the_last_token_that_fits_is_accepted_and_the_next_is_not() -> None:
     async def scene(backend: FakeBackend, decider: Decider) -> None:
         await decider.decide(state="x", questions=(REFUND,))
-        spare = backend.context - 1 - len(backend.contents[0])
+        spare = backend.context - 1 - len(backend.prompts[-1])
         await decider.decide(state="x" * (1 + spare), questions=(REFUND,))
         with pytest.raises(PromptTooLong) as refused:
             await decider.decide(state="x" * (2 + spare), questions=(REFUND,))
@@ -231,13 +239,24 @@ def test_too_much_text_in_all_questions_together_is_refused_before_it_is_tokenis
     run(scene, token_bytes=81)
 
 
-@pytest.mark.parametrize(("prefix", "told"), [(10, "off-short"), (1000, "off")])
-def test_the_trace_says_that_no_snapshot_was_made(prefix: int, told: str) -> None:
-    async def scene(_: FakeBackend, decider: Decider) -> None:
-        got = await decider.decide(state="x" * prefix, questions=(REFUND, TEAM))
-        assert got.trace.state_cache == told
+def test_what_idle_slots_hold_is_erased_where_it_is_in_the_way(tmp_path: Path) -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        for letter in "abcd":
+            await decider.decide(state=letter * 2000, questions=(REFUND,))
+        assert backend.entered == [3, 3, 2, 2, 3, 3, 2], "the slot left last is erased before the next one is filled"
+        assert backend.calls.count("erase") == 3
+        assert backend.fullest <= backend.context
 
-    run(scene)
+    run(scene, slots=4, directory=tmp_path)
+
+
+def test_a_server_that_cannot_erase_its_slots_is_left_to_itself() -> None:
+    async def scene(backend: FakeBackend, decider: Decider) -> None:
+        for letter in "abcd":
+            got = await decider.decide(state=letter * 2000, questions=(REFUND,))
+            assert len(got.answers) == 1
+
+    run(scene, slots=4, directory=None)
 
 
 def test_more_options_than_the_vocabulary_can_tell_apart() -> None:

@@ -1,25 +1,62 @@
-"""An inference server made of arithmetic: its vocabulary is the bytes, its next token depends on the prompt alone.
+"""An inference server made of arithmetic: its vocabulary is the bytes, its next token depends on what its slot holds.
 
-Honest about ordering: `complete` waits at a gate when one is set, records who entered and who left, and a slot that is
-entered twice at once is an error, as it would be a wait on the real server.
+Honest about slots. Each is in use by one call at a time; a second one is an error, as it would be a wait on the real
+server. With attention alone (`truncates`) a slot is gone on from wherever it agrees with a prompt. Otherwise only at its
+exact end or at a mark, and a mark is left where an evaluation starts, if the rest of the prompt fits a batch; what is
+evaluated from an earlier place on drops the marks behind it, and a restored slot has none. The numbers depend on the
+tokens, and in the 12th digit on where evaluations began, as those of the real one do in the 4th.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from jev_local.backend.port import BackendInfo, Completion
+from jev_local.backend.port import BackendInfo, Completion, Saved
 from jev_local.core.plan import Tokens, common
-from jev_local.errors import BackendError
+from jev_local.errors import BackendError, BackendFault, NotSupported
+
+BATCH = 128
+ROUNDING = 1e-11
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A slot. `tokens`: what it believes to hold. `real`: what its numbers are of. `begun`: where evaluations began."""
+
+    tokens: Tokens = ()
+    real: Tokens = ()
+    begun: tuple[int, ...] = ()
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that uses a slot, with its prompts or the name of its file."""
+
+    name: str
+    slot: int
+    prompts: tuple[Tokens, ...] = ()
+    file: str = ""
+    reuse: bool = False
 
 
 @dataclass
 class FakeBackend:
-    """`fail` is raised by the next `complete`; `gate`, once set to an Event, holds every `complete` until it is set."""
+    """`fail` is raised by the next call that is named in `at`; `gate`, once set to an Event, holds every one of those
+    until it is set.
+
+    directory: where slots are saved, None for a server that was started without. save_fails: a disk that is full.
+    restore_fails: the slots that take no file. stale: a restored slot computes with another state. forgets: so many
+    of the next prompts find nothing in their slot. weights: of the model; others compute other numbers.
+    fullest: the most tokens that all slots ever held at once.
+    """
 
     slots: int = 2
     context: int = 4096
@@ -27,21 +64,43 @@ class FakeBackend:
     down: BackendError | None = None
     fail: BackendError | None = None
     gate: asyncio.Event | None = None
+    at: Collection[str] = ("complete",)
     entered: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
-    contents: dict[int, Tokens] = field(default_factory=dict)
+    trail: list[Call] = field(default_factory=list)
+    holds: dict[int, Held] = field(default_factory=dict)
     hide: frozenset[int] = frozenset()
+    hides_after: bytes | None = None
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     alias: str = "fake.gguf"
+    path: str = "/nowhere/fake.gguf"
+    weights: int = 0
     token_bytes: int = 1
     template: str = "plain"
     system_role: bool = True
     certain: bool = False
     looks: int = 0
+    truncates: bool = True
+    directory: Path | None = None
+    save_fails: bool = False
+    restore_fails: Collection[int] = ()
+    stale: bool = False
+    forgets: int = 0
+    fullest: int = 0
 
     def __repr__(self) -> str:
         return f"<FakeBackend run {self.run}, entered {self.entered}, left {self.left}>"
+
+    @property
+    def prompts(self) -> list[Tokens]:
+        """What was read, in order."""
+        return [prompt for call in self.trail if call.name == "complete" for prompt in call.prompts]
+
+    def forget_calls(self) -> None:
+        for record in (self.calls, self.entered, self.left, self.trail):
+            record.clear()
+        self.arrived.clear()
 
     async def aclose(self) -> None:
         self.calls.append("aclose")
@@ -65,6 +124,7 @@ class FakeBackend:
             bos=(1,),
             system_role=self.system_role,
             vision=False,
+            path=self.path,
         )
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -90,33 +150,117 @@ class FakeBackend:
         runners_up: int,
         reuse: bool,
     ) -> list[Completion]:
-        self.calls.append("complete")
-        assert self.entered.count(slot) == self.left.count(slot), f"slot {slot} is in use: {self!r}"
-        self.entered.append(slot)
-        self.arrived.set()
-        try:
-            if self.gate is not None:
-                await self.gate.wait()
-            if self.fail is not None:
-                error, self.fail = self.fail, None
-                raise error
-            return [self._pass(prompt, slot, labels, bias, runners_up) for prompt in prompts]
-        finally:
-            self.left.append(slot)
+        async with self._busy(Call("complete", slot, tuple(prompts), reuse=reuse)):
+            completions = []
+            for prompt in prompts:
+                forgotten = reuse and self.forgets > 0
+                self.forgets -= forgotten
+                cached = self._take(slot, prompt, reuse=reuse and not forgotten)
+                top = self._top(slot, labels, bias, runners_up)
+                completions.append(Completion(top, cached, len(prompt) - cached, alias=self.alias))
+            return completions
 
-    def _pass(self, prompt: Tokens, slot: int, labels: Sequence[int], bias: float, runners_up: int) -> Completion:
-        cached = min(common(self.contents.get(slot, ()), prompt), len(prompt) - 1)
-        self.contents[slot] = prompt
-        weights = {token: w * math.exp(bias if token in labels else 0.0) for token, w in weigh(prompt).items()}
+    async def evaluate(self, prompt: Tokens, *, slot: int, reuse: bool) -> Completion:
+        async with self._busy(Call("evaluate", slot, (prompt,), reuse=reuse)):
+            cached = self._take(slot, prompt, reuse=reuse)
+            return Completion({}, cached, len(prompt) - cached, alias=self.alias)
+
+    async def save(self, slot: int, name: str) -> Saved:
+        try:
+            async with self._busy(Call("save", slot, file=name)):
+                return self._write(slot, name)
+        except asyncio.CancelledError:
+            self._write(slot, name)  # what it was asked for it finishes
+            raise
+
+    async def restore(self, slot: int, name: str) -> int:
+        async with self._busy(Call("restore", slot, file=name)):
+            return self._load(slot, name)
+
+    async def erase(self, slot: int) -> None:
+        async with self._busy(Call("erase", slot)):
+            if self.directory is None:
+                raise NotSupported("no directory")
+            self.holds.pop(slot, None)
+
+    @asynccontextmanager
+    async def _busy(self, call: Call) -> AsyncIterator[None]:
+        self.calls.append(call.name)
+        self.trail.append(call)
+        assert self.entered.count(call.slot) == self.left.count(call.slot), f"slot {call.slot} is in use: {self!r}"
+        self.entered.append(call.slot)
+        try:
+            await asyncio.sleep(0)
+            if call.name in self.at:
+                self.arrived.set()
+                if self.gate is not None:
+                    await self.gate.wait()
+                if self.fail is not None:
+                    error, self.fail = self.fail, None
+                    raise error
+            yield
+        finally:
+            self.left.append(call.slot)
+
+    def _take(self, slot: int, prompt: Tokens, *, reuse: bool) -> int:
+        """Bring `prompt` into `slot`; how much of it was there."""
+        held = self.holds.get(slot, Held())
+        start = self._reusable(held, prompt) if reuse else 0
+        marks = {mark for mark in held.marks if mark <= start}
+        if start and len(prompt) - start <= BATCH:
+            marks.add(start)
+        begun = (*(place for place in held.begun if place < start), start)
+        self.holds[slot] = Held(prompt, held.real[:start] + prompt[start:], begun, tuple(sorted(marks)))
+        self.fullest = max(self.fullest, sum(len(each.tokens) for each in self.holds.values()))
+        return start
+
+    def _reusable(self, held: Held, prompt: Tokens) -> int:
+        agreed = min(common(held.tokens, prompt), len(prompt) - 1)
+        if self.truncates or agreed == len(held.tokens):
+            return agreed
+        return max((mark for mark in held.marks if mark <= agreed), default=0)
+
+    def _write(self, slot: int, name: str) -> Saved:
+        if self.directory is None:
+            raise NotSupported("no directory")
+        held = self.holds.get(slot, Held())
+        content = json.dumps([held.tokens, held.real, held.begun]).encode()
+        (self.directory / name).write_bytes(content[: len(content) // 2] if self.save_fails else content)
+        if self.save_fails:
+            raise BackendFault("The inference server answered 500 (server_error).")
+        return Saved(len(held.tokens), len(content))
+
+    def _load(self, slot: int, name: str) -> int:
+        if self.directory is None:
+            raise NotSupported("no directory")
+        self.holds.pop(slot, None)
+        if slot in self.restore_fails or not (self.directory / name).exists():
+            raise BackendFault("The inference server answered 400 (invalid_request_error).")
+        try:
+            tokens, real, begun = map(tuple, json.loads((self.directory / name).read_bytes()))
+        except ValueError:
+            raise AssertionError("llama-server would have ended over a damaged file") from None
+        self.holds[slot] = Held(tokens, real[::-1] if self.stale else real, begun)
+        return len(tokens)
+
+    def _top(self, slot: int, labels: Sequence[int], bias: float, runners_up: int) -> dict[int, float]:
+        held = self.holds[slot]
+        lifted = {token: math.exp(bias) for token in labels}
+        weights = {
+            token: weight * lifted.get(token, 1.0) * (1 + ROUNDING * (sum(held.begun) * (token + 1) % 997) / 997)
+            for token, weight in weigh(held.real, self.weights).items()
+        }
         total = math.fsum(weights.values())
         ranked = sorted(weights.items(), key=lambda item: -item[1])[: len(labels) + runners_up]
-        top = {token: w / total for token, w in ranked if not (token in self.hide and bias < 20)}
+        hides = bias < 20 and (self.hides_after is None or self.hides_after in bytes(held.tokens))
+        top = {token: w / total for token, w in ranked if not (hides and token in self.hide)}
         if self.certain:
             top = dict.fromkeys(top, 0.0) | {next(iter(top)): 1.0}
-        return Completion(top, cached, len(prompt) - cached, alias=self.alias)
+        return top
 
 
-def weigh(prompt: Tokens) -> dict[int, float]:
-    """Unnormalised next-token weights of the 256 bytes, a fixed function of the prompt."""
-    seed = hashlib.sha256(bytes(token % 256 for token in prompt)).digest()
-    return {token: 1.0 + (seed[token % 32] * (token + 7)) % 251 for token in range(256)}
+def weigh(prompt: Tokens, weights: int = 0) -> dict[int, float]:
+    """Unnormalised next-token weights of the 256 bytes, a fixed function of the prompt. One stands out."""
+    seed = hashlib.sha256(bytes(token % 256 for token in prompt) + bytes(weights)).digest()
+    likely = {token: 1.0 + (seed[token % 32] * (token + 7)) % 251 for token in range(256)}
+    return likely | {seed[0]: 20_000.0}

@@ -14,10 +14,10 @@ from jev_local.core.questions import Choice, Noul, Option
 from jev_local.engine.decide import Decider
 from jev_local.engine.session import open_session
 from jev_local.errors import PromptTooLong
+from sessions import cold_decider
 
 CONTEXT = 512
 QUESTION = Noul("q", "ok?")
-from sessions import cold_decider
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ Strategy: TypeAlias = Literal["in-place", "fan-out", "restore", "plain"]
 fan-out: the same in several slots at once, each given the prefix from a snapshot.
 restore: the prefix is restored before every question. plain: nothing is reused."""
 
-CLEARLY = 0.9
+CLEARLY = 0.8
 """A way that costs more memory is taken when it needs less than this share of the time: two runs of the same way
-differ by a tenth on a busy machine."""
+differ by a tenth on a quiet machine and by more on a busy one."""
 
 SHORT_LEAD = 8
 """Tokens that the questions have in common beyond the state, as "Question:", and that are not worth a snapshot of

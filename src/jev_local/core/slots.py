@@ -77,12 +77,14 @@ class _Leased:
 @dataclass(slots=True)
 class SlotTable:
     """The state of `count` slots that share `context` tokens. Every method that can free or fill a slot returns
-    the grants that follow from it. `long`: from so many tokens to evaluate on, a prompt counts as long."""
+    the grants that follow from it. `long`: from so many tokens to evaluate on, a prompt counts as long. `alone`: a
+    slot is used while all others are empty, because where in a shared context a prompt lies moves the last digits."""
 
     count: int
     limit: int
     context: int
     long: int = 512
+    alone: bool = False
     _slots: list[_Slot] = field(init=False)
     _queue: deque[tuple[int, Wish]] = field(init=False, default_factory=deque)
     _leases: dict[int, _Leased] = field(init=False, default_factory=dict)
@@ -90,7 +92,8 @@ class SlotTable:
 
     def __post_init__(self) -> None:
         if min(self.count, self.limit, self.context) < 1:
-            raise ValueError(f"a slot table needs slots, a limit and a context, got {self!r}")
+            sizes = f"{self.count}, {self.limit} and {self.context}"
+            raise ValueError(f"a slot table needs slots, a limit and a context, got {sizes}")
         self._slots = [_Slot() for _ in range(self.count)]
 
     def request(self, ticket: int, wish: Wish) -> list[Grant]:
@@ -103,13 +106,13 @@ class SlotTable:
         return None if self._queue or not self._can_grant(wish) else self._give(ticket, wish)
 
     def release(self, ticket: int, *, contents: Contents) -> list[Grant]:
-        """`ticket` is done and leaves `contents` in its slot: UNKNOWN where it cannot tell. Slots that it had still
-        to erase are free too, and as empty as a slot of unknown contents."""
+        """`ticket` is done and leaves `contents` in its slot: UNKNOWN where it cannot tell, and it may not have touched
+        it then. Slots that it had still to erase are free too; nobody knows whether they are empty."""
         self._clock += 1
         lease = self._leases.pop(ticket)
         slot = self._slots[lease.slot]
         slot.contents, slot.left_at = contents, self._clock
-        slot.occupied = lease.need if contents == UNKNOWN else len(contents.tokens)
+        slot.occupied = max(slot.occupied, lease.need) if contents == UNKNOWN else len(contents.tokens)
         for held in self._slots:
             if held.ticket == ticket:
                 held.ticket = None
@@ -118,7 +121,7 @@ class SlotTable:
     def erased(self, ticket: int, slots: tuple[int, ...]) -> list[Grant]:
         """What `ticket` was granted with is erased, and may be granted to others."""
         for index in slots:
-            self._slots[index].ticket = None
+            self._slots[index] = _Slot()
         return self._grant()
 
     def withdraw(self, ticket: int) -> list[Grant]:
@@ -141,7 +144,7 @@ class SlotTable:
         return grants
 
     def _can_grant(self, wish: Wish) -> bool:
-        if self.held >= self.limit or not self._free_slots():
+        if self.held >= (1 if self.alone else self.limit) or not self._free_slots():
             return False
         return not self._leases or self._needed() + wish.need <= self.context
 
@@ -154,7 +157,7 @@ class SlotTable:
         self._slots[index].ticket = ticket
         erase = self._in_the_way()
         for other in erase:
-            self._slots[other] = _Slot(ticket=ticket)
+            self._slots[other].contents, self._slots[other].ticket = UNKNOWN, ticket
         return Grant(ticket, index, reusable, erase)
 
     def _in_the_way(self) -> tuple[int, ...]:
@@ -162,7 +165,7 @@ class SlotTable:
         excess = self._needed() - self.context + sum(self._slots[i].occupied for i in idle)
         chosen = []
         for index in idle:
-            if excess <= 0:
+            if excess <= 0 and not self.alone:
                 break
             if self._slots[index].occupied:
                 chosen.append(index)

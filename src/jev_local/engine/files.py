@@ -20,11 +20,13 @@ class NotPrivate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What tells a regular file of ours from another one, and from itself after somebody has written to it."""
+    """What tells a regular file of ours from another one, and from itself after somebody has written to it. `modified`
+    can be set back afterwards, as by a program that restores a backup; `changed` cannot."""
 
     inode: int
     size: int
     modified: int
+    changed: int
 
 
 def look(path: Path) -> Facts | None:
@@ -98,4 +100,4 @@ def _open(path: Path) -> int:
 def _facts(found: os.stat_result) -> Facts | None:
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return None
-    return Facts(found.st_ino, found.st_size, found.st_mtime_ns)
+    return Facts(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 
 from jev_local.core.slots import UNKNOWN, Contents, Grant, SlotTable, Wish
-from jev_local.errors import BackendError, Busy
+from jev_local.errors import BackendError, Busy, NotSupported
 
 
 @dataclass(slots=True)
@@ -101,7 +101,10 @@ class SlotPool:
 
     async def _make_room(self, grant: Grant) -> None:
         for slot in grant.erase:
-            await self._erase(slot)
+            # A server without a slot directory erases nothing on request. It drops idle slots by itself where an
+            # evaluation needs their place, and only restoring, which it cannot do either, would find none.
+            with suppress(NotSupported):
+                await self._erase(slot)
         if grant.erase:
             self._hand_out(self._table.erased(grant.ticket, grant.erase))
 

@@ -69,7 +69,7 @@ async def open_session(
         thought=frozenset(tokens[0] for tokens in openers if len(tokens) == 1),
         profile=profile,
         pool=SlotPool(
-            SlotTable(count=info.slots, limit=workers, context=info.context, long=policy.chunk),
+            SlotTable(count=info.slots, limit=workers, context=info.context, long=policy.chunk, alone=policy.stable),
             patience=patience,
             erase=backend.erase,
         ),
