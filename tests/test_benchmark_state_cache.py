@@ -171,6 +171,20 @@ def test_revisited_states_come_back_from_files(tmp_path: Path) -> None:
     assert len(done) == steps("revisit", 1)
 
 
+def test_an_interruption_ends_the_run_and_is_no_reply(tmp_path: Path) -> None:
+    async def scene(backend: FakeBackend, bench: Bench) -> None:
+        backend.arrived.clear()
+        backend.gate = asyncio.Event()
+        asking = asyncio.create_task(bench.ask("off", example(2)))
+        await backend.arrived.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    backend = play(tmp_path, scene)
+    assert len(backend.entered) == len(backend.left), "nobody works for it any more"
+
+
 class Forgetful(FakeBackend):
     """Another client gets into the slot between any two calls."""
 

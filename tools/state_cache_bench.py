@@ -6,11 +6,12 @@ probing are in nobody's time, and tokenising, waiting for a slot, saving, restor
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -30,6 +31,8 @@ from jev_local.errors import BackendError
 from jev_local.serve import cache_policy
 from jev_local.settings import ApiSettings
 from tools.state_cache_cases import CannotMeasure
+
+T = TypeVar("T")
 
 MODES: tuple[Mode, ...] = ("off", "shared", "auto")
 
@@ -88,7 +91,7 @@ class Bench:
 
     async def ask(self, mode: Mode, body: dict[str, Any]) -> Reply:
         begun = perf_counter()
-        response = await self._clients[mode].post("/v1/systemone", json=body)
+        response = await uncaught(self._clients[mode].post("/v1/systemone", json=body))
         answer = response.json()
         ms = (perf_counter() - begun) * 1000
         headers = {name: value for name, value in response.headers.items() if name.startswith(DIAGNOSTICS)}
@@ -103,6 +106,18 @@ class Bench:
         with suppress(BackendError):
             for slot in range(self.session.info.slots):
                 await self.backend.erase(slot)
+
+
+async def uncaught(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives. Cancelled, it ends too, and whatever it makes of that does not stand in for our own end: the
+    app answers 503 to a request whose work was stopped."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 class ModeEngine:

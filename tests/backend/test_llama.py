@@ -11,13 +11,14 @@ import pytest
 import respx
 
 from jev_local.backend.llama import LlamaBackend
-from jev_local.backend.port import Completion
+from jev_local.backend.port import Completion, Saved
 from jev_local.errors import (
     BackendFault,
     BackendLoading,
     BackendTimeout,
     BackendUnavailable,
     JevError,
+    NotSupported,
     PromptTooLong,
 )
 
@@ -130,6 +131,7 @@ TOO_LONG = {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx
         (503, {"type": "unavailable_error"}, BackendLoading),
         (401, {"type": "authentication_error"}, BackendFault),
         (400, {"type": "unavailable_error"}, BackendLoading),
+        (501, {"type": "not_supported_error"}, NotSupported),
     ],
 )
 def test_error_replies(status: int, error: dict[str, Any], kind: type[JevError]) -> None:
@@ -160,6 +162,12 @@ def test_an_error_page_that_is_none_of_the_servers(body: bytes) -> None:
         ("/props", [], lambda b: b.instance()),
         ("/props", "x", lambda b: b.describe()),
         ("/props", {}, lambda b: b.describe()),
+        ("/slots/1", {"n_saved": 5}, lambda b: b.save(1, "a.slot")),
+        ("/slots/1", {"n_saved": "5", "n_written": 9}, lambda b: b.save(1, "a.slot")),
+        ("/slots/1", {"n_saved": 5, "n_written": -9}, lambda b: b.save(1, "a.slot")),
+        ("/slots/1", [], lambda b: b.save(1, "a.slot")),
+        ("/slots/1", {}, lambda b: b.restore(1, "a.slot")),
+        ("/slots/1", {"n_restored": True}, lambda b: b.restore(1, "a.slot")),
     ],
 )
 def test_small_replies_that_make_no_sense(
@@ -176,6 +184,57 @@ def test_small_replies_that_make_no_sense(
 
     with pytest.raises(BackendFault, match="makes no sense"):
         asyncio.run(play())
+
+
+def slots(call: Callable[[LlamaBackend], Awaitable[object]], reply: object, *, status: int = 200) -> tuple[Any, Any]:
+    """What `call` gives, and the request that it made."""
+
+    async def play() -> tuple[object, object]:
+        backend = LlamaBackend(URL, timeout=5)
+        try:
+            with respx.mock(base_url=URL) as router:
+                route = router.post(path__regex="/slots/.*|/completion")
+                route.respond(status, **{"content" if isinstance(reply, bytes) else "json": reply})  # type: ignore[arg-type]
+                return await call(backend), route.calls.last.request
+        finally:
+            await backend.aclose()
+
+    return asyncio.run(play())
+
+
+def test_a_slot_is_saved_restored_and_erased_by_name() -> None:
+    got, sent = slots(lambda b: b.save(3, "a.slot"), {"n_saved": 5, "n_written": 1234, "id_slot": 3})
+    assert got == Saved(tokens=5, size=1234)
+    assert (sent.url.path, sent.url.query, json.loads(sent.content)) == (
+        "/slots/3",
+        b"action=save",
+        {"filename": "a.slot"},
+    )
+    got, sent = slots(lambda b: b.restore(2, "a.slot"), {"n_restored": 5, "n_read": 1234})
+    assert (got, sent.url.query, json.loads(sent.content)) == (5, b"action=restore", {"filename": "a.slot"})
+    _, sent = slots(lambda b: b.erase(0), {"n_erased": 5})
+    assert (sent.url.path, sent.url.query) == ("/slots/0", b"action=erase")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "error"),
+    [(501, "not_supported_error", NotSupported), (400, "invalid_request_error", BackendFault)],
+)
+def test_a_slot_that_cannot_be_saved_or_restored(status: int, kind: str, error: type[JevError]) -> None:
+    reply = {"error": {"code": status, "type": kind, "message": "Unable to restore /tmp/path"}}
+    for call in (lambda b: b.save(0, "a.slot"), lambda b: b.restore(0, "a.slot"), lambda b: b.erase(0)):
+        with pytest.raises(error) as raised:
+            slots(call, reply, status=status)
+        assert "path" not in raised.value.message
+
+
+def test_what_is_evaluated_is_not_read() -> None:
+    got, sent = slots(lambda b: b.evaluate(PROMPT, slot=0, reuse=False), line(final()))
+    assert got == Completion({}, 1, 3, alias="m")
+    body = json.loads(sent.content)
+    assert (body["prompt"], body["n_predict"], body["cache_prompt"]) == ([list(PROMPT)], 1, False)
+    assert "n_probs" not in body
+    assert "logit_bias" not in body
 
 
 class Scripted:

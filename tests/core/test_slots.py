@@ -198,6 +198,16 @@ def test_unknown_contents_may_be_those_that_were_there_before() -> None:
     assert slots.request(2, Wish(state(200), 50)) == [Grant(2, 1, 0, erase=(0,))], "it left without a pass"
 
 
+def test_alone_there_is_one_lease_and_nothing_beside_it() -> None:
+    slots = filled(table(3), state(0, 5), state(100, 5), state(200, 5))
+    slots.alone = True
+    assert slots.request(1, wish(*state(100, 5))) == [Grant(1, 1, 5, erase=(0, 2))]
+    assert slots.erased(1, (0, 2)) == []
+    assert slots.request_now(2, wish()) is None
+    assert slots.request(3, wish()) == []
+    assert slots.release(1, contents=Contents(state(100, 5))) == [Grant(3, 0, 0, erase=(1,))]
+
+
 def test_one_slot_is_enough() -> None:
     slots = table(1)
     for ticket in range(3):

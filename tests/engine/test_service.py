@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from fakes.backend import FakeBackend
 from jev_local.core.questions import Noul
+from jev_local.core.sharing import Policy
 from jev_local.engine import service as module
 from jev_local.engine.service import Service
-from jev_local.errors import BackendFault, BackendLoading, BackendUnavailable
+from jev_local.engine.snapshots import SnapshotStore
+from jev_local.errors import BackendFault, BackendLoading, BackendUnavailable, CannotShare
 
 QUESTIONS = (Noul("q", "Is it?"),)
+SEVERAL = (Noul("a", "Is it?"), Noul("b", "Was it?"))
+OFF, AUTO, SHARED, STABLE = Policy(), Policy("auto"), Policy("shared"), Policy("auto", stable=True)
+UNUSED = Path("unused")
 
 
 @pytest.fixture(autouse=True)
@@ -22,16 +28,28 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
 
 
-def play(scene: Callable[[FakeBackend, Service], Awaitable[None]], **options: object) -> None:
+def play(
+    scene: Callable[[FakeBackend, Service], Awaitable[None]],
+    *,
+    policy: Policy = OFF,
+    place: Path = UNUSED,
+    refusals: list[CannotShare] | None = None,
+    **options: object,
+) -> None:
     async def whole() -> None:
         backend = FakeBackend(**options)  # type: ignore[arg-type]
-        service = Service(backend, workers=4)
+        store = SnapshotStore(place, budget=1_000_000)
+        if place is not UNUSED:
+            await store.open()
+        refuse = ([] if refusals is None else refusals).append
+        service = Service(backend, workers=4, store=store, policy=policy, refuse=refuse)
         await service.start()
         try:
             async with asyncio.timeout(10):
                 await scene(backend, service)
         finally:
             await service.stop()
+            await store.close()
 
     asyncio.run(whole())
 
@@ -166,3 +184,120 @@ def test_the_watcher_outlives_what_it_did_not_expect(caplog: pytest.LogCaptureFi
 
     play(scene)
     assert all(record.exc_info is None and "quotes" not in record.getMessage() for record in caplog.records)
+
+
+def test_what_a_server_can_share_is_told(tmp_path: Path) -> None:
+    async def scene(_: FakeBackend, service: Service) -> None:
+        assert service.cache().reason == "the inference server is not ready"
+        await until(service, "ready")
+        told = service.status().state_cache
+        assert (told["mode"], told["sharing"], told["reason"]) == ("auto", True, None)
+        strategies = told["strategies"]
+        assert isinstance(strategies, list)
+        assert [(each["name"], each["exact"]) for each in strategies] == [
+            ("in-place", True),
+            ("fan-out", True),
+            ("restore", True),
+            ("plain", True),
+        ]
+        assert all(each["ms"] >= 0 for each in strategies)
+
+    play(scene, policy=AUTO, place=tmp_path, directory=tmp_path)
+
+
+def test_what_is_kept_is_told_and_cleared(tmp_path: Path) -> None:
+    async def scene(_: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        await service.decide(state="x" * 600, questions=SEVERAL)
+        report = service.cache()
+        assert (report.mode, report.sharing, report.saving, report.reason) == ("auto", True, True, None)
+        assert (report.entries, report.misses, report.budget) == (1, 1, 1_000_000)
+        assert 0 < report.bytes < report.budget
+        assert await service.clear_cache() == 1
+        assert (service.cache().entries, service.cache().bytes) == (0, 0)
+
+    play(scene, policy=AUTO, place=tmp_path, directory=tmp_path)
+
+
+def test_nothing_is_tried_where_nothing_is_shared(tmp_path: Path) -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        assert "save" not in backend.calls
+        told = service.status().state_cache
+        assert (told["mode"], told["sharing"], told["strategies"]) == ("off", False, [])
+        report = service.cache()
+        assert (report.mode, report.sharing) == ("off", False)
+        assert "--state-cache off" in str(report.reason)
+
+    play(scene, directory=tmp_path)
+
+
+def test_a_server_that_cannot_share_is_served_all_the_same_unless_it_has_to(tmp_path: Path) -> None:
+    refusals: list[CannotShare] = []
+
+    async def scene(_: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        assert "SLOT_CACHE_DIR" in str(service.status().state_cache["reason"])
+        assert (await service.decide(state="x" * 600, questions=SEVERAL)).trace.state_cache == "off"
+
+    play(scene, policy=AUTO, place=tmp_path, refusals=refusals, directory=None)
+    assert refusals == []
+
+
+@pytest.mark.parametrize("policy", [SHARED, STABLE], ids=["shared", "stable"])
+def test_the_first_server_that_cannot_share_ends_a_start_that_insists(tmp_path: Path, policy: Policy) -> None:
+    refusals: list[CannotShare] = []
+
+    async def scene(_: FakeBackend, service: Service) -> None:
+        while not refusals:
+            await asyncio.sleep(0.005)
+        assert service.status().status == "unavailable"
+        assert "--state-cache auto" in str(service.status().reason)
+
+    play(scene, policy=policy, place=tmp_path, refusals=refusals, directory=None)
+    assert "SLOT_CACHE_DIR" in refusals[0].message
+
+
+def test_stable_answers_need_a_restore_that_is_exact(tmp_path: Path) -> None:
+    refusals: list[CannotShare] = []
+
+    async def scene(_: FakeBackend, __: Service) -> None:
+        while not refusals:
+            await asyncio.sleep(0.005)
+
+    play(scene, policy=STABLE, place=tmp_path, refusals=refusals, directory=tmp_path, save_fails=True)
+    assert "does not give the answers of a cold run" in refusals[0].message
+
+
+def test_a_server_that_cannot_share_after_a_restart_is_waited_for(tmp_path: Path) -> None:
+    refusals: list[CannotShare] = []
+
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        backend.run, backend.directory = 2, None
+        await until(service, "unavailable")
+        with pytest.raises(CannotShare):
+            await service.decide(state="s", questions=QUESTIONS)
+        backend.run, backend.directory = 3, tmp_path
+        await until(service, "ready")
+        assert len((await service.decide(state="s", questions=QUESTIONS)).answers) == 1
+
+    play(scene, policy=SHARED, place=tmp_path, refusals=refusals, directory=tmp_path)
+    assert refusals == []
+
+
+def test_a_restarted_server_is_probed_again_and_finds_what_was_saved(tmp_path: Path) -> None:
+    async def scene(backend: FakeBackend, service: Service) -> None:
+        await until(service, "ready")
+        sources = [(await service.decide(state="x" * 600, questions=SEVERAL)).trace.source]
+        for run, weights in ((2, 0), (3, 1)):
+            backend.forget_calls()
+            backend.holds.clear()
+            backend.run, backend.weights = run, weights
+            while backend.calls.count("erase") < backend.slots:
+                await asyncio.sleep(0.005)
+            await until(service, "ready")
+            sources.append((await service.decide(state="x" * 600, questions=SEVERAL)).trace.source)
+        assert sources == ["computed", "memory", "computed"], "another model computes its own"
+
+    play(scene, policy=AUTO, place=tmp_path, directory=tmp_path)

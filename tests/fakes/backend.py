@@ -1,10 +1,10 @@
 """An inference server made of arithmetic: its vocabulary is the bytes, its next token depends on what its slot holds.
 
 Honest about slots. Each is in use by one call at a time; a second one is an error, as it would be a wait on the real
-server. With attention alone (`truncates`) a slot is gone on from wherever it agrees with a prompt. Otherwise only at its
-exact end or at a mark, and a mark is left where an evaluation starts, if the rest of the prompt fits a batch; what is
-evaluated from an earlier place on drops the marks behind it, and a restored slot has none. The numbers depend on the
-tokens, and in the 12th digit on where evaluations began, as those of the real one do in the 4th.
+server. With attention alone (`truncates`) a slot is gone on from wherever it agrees with a prompt. Otherwise only at
+its exact end or at a mark, and a mark is left where an evaluation starts, if the rest of the prompt fits a batch; what
+is evaluated from an earlier place on drops the marks behind it, and a restored slot has none. The numbers depend on
+the tokens, and in the 12th digit on where evaluations began, as those of the real one do in the 4th.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class Probe:
         the first cold pass tell, to the last bit."""
         try:
             stat = Path(self._info.path).stat()
-            file = [stat.st_size, stat.st_mtime_ns]
+            file = [stat.st_size, stat.st_mtime_ns] if self._info.path else []
         except OSError:  # on another machine, or named from another directory
             file = []
         ranked = sorted(top.items(), key=lambda item: (-item[1], item[0]))[:TOP]

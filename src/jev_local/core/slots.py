@@ -146,10 +146,14 @@ class SlotTable:
     def _can_grant(self, wish: Wish) -> bool:
         if self.held >= (1 if self.alone else self.limit) or not self._free_slots():
             return False
-        return not self._leases or self._needed() + wish.need <= self.context
+        return not self._leases or self._needed() + self._still_to_erase() + wish.need <= self.context
 
     def _needed(self) -> int:
         return sum(lease.need for lease in self._leases.values())
+
+    def _still_to_erase(self) -> int:
+        in_use = {lease.slot for lease in self._leases.values()}
+        return sum(slot.occupied for i, slot in enumerate(self._slots) if slot.ticket is not None and i not in in_use)
 
     def _give(self, ticket: int, wish: Wish) -> Grant:
         index, reusable = self._best_free(wish.stem)

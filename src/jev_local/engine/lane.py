@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jev_local.backend.port import Completion
 from jev_local.core.answers import Reading
@@ -167,6 +167,9 @@ class Lane:
         ]
 
     async def _restore(self) -> None:
+        if self._warm.restored:
+            self._warm = replace(self._warm, restored=False)
+            return
         snapshot = self._warm.snapshot
         if snapshot is None or not await self._warmer.restore(self._seat, snapshot, self._prefix):
             # Gone meanwhile, or never made for want of space: evaluating it anew gives the same.
@@ -187,16 +190,22 @@ class Lane:
 
     def _lead(self, prompt: Tokens) -> Lead:
         """What has to go before `prompt`, the shortest, for a server that goes on only from its marks."""
-        stem, prefix = len(self._plan.stem), self._plan.prefix
-        if self._seat.session.profile.truncates or not prefix or prefix in self._seat.marks:
+        stem, prefix, marks = len(self._plan.stem), self._plan.prefix, self._seat.marks
+        if self._seat.session.profile.truncates or not prefix:
             return NO_LEAD
-        ends = [] if stem in self._seat.marks else [stem]
-        if prefix > stem:
-            ends += [stem + 1] if prefix - stem > NEAR else []
-            ends += [prefix]
+        ends: list[int] = []
+        # A slot that ends at the prefix can be gone on from there once, and has no mark there yet.
+        if len(self._seat.lease.contents.tokens) != prefix:
+            if prefix in marks:
+                return NO_LEAD
+            ends += [] if stem in marks else [stem]
+            if prefix > stem:
+                ends += [stem + 1] if prefix - stem > NEAR else []
+                ends += [prefix]
         if len(prompt) - prefix > NEAR:
             ends += [prefix + 1]
-        return Lead(tuple(prompt[:end] for end in ends), (stem, prefix))
+        kept = (stem, prefix) if stem in (*marks, *ends) else (prefix,)
+        return Lead(tuple(prompt[:end] for end in ends), kept)
 
 
 def groups(share: Sequence[Asked]) -> Iterator[list[Asked]]:

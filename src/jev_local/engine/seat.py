@@ -49,6 +49,11 @@ class Seat:
     tally: Tally
     marks: tuple[int, ...] = ()
 
+    def reusable(self, tokens: Tokens) -> int:
+        """How many of the first `tokens`, which begin with the stem that the slot was asked for, need no evaluation."""
+        touched = self.lease.contents != UNKNOWN
+        return self.lease.contents.reusable(tokens) if touched else self.lease.reusable
+
     async def evaluate(self, tokens: Tokens, *, reuse: bool) -> None:
         """Bring `tokens` into the slot, where they end exactly."""
         self.session.pool.require_open()

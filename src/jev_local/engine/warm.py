@@ -22,11 +22,13 @@ WORTH_RESTORING = 16
 @dataclass(frozen=True, slots=True)
 class Warm:
     """source: where the prefix came from. snapshot: what it can be restored from again, if anything.
-    ready: how many tokens of it the slot holds now; the rest is evaluated with the first question."""
+    ready: how many tokens of it the slot holds now; the rest is evaluated with the first question. restored: the slot
+    is as a restore leaves it, so that the first question needs no other."""
 
     source: PrefixSource
     snapshot: Snapshot | None
     ready: int
+    restored: bool = False
 
 
 class Warmer:
@@ -42,21 +44,22 @@ class Warmer:
         if sharing.strategy == "plain":
             return Warm("none", None, 0)
         needs_file = sharing.strategy in ("fan-out", "restore")
-        if self._held(seat) >= len(prefix) and not needs_file:
+        if self._held(seat, prefix) >= len(prefix) and not needs_file:
             seat.marks = (len(prefix),)
             return Warm("slot", None, len(prefix))
-        if sharing.use and (needs_file or len(prefix) - self._held(seat) >= WORTH_RESTORING):
+        if sharing.use and (needs_file or len(prefix) - self._held(seat, prefix) >= WORTH_RESTORING):
             found = await self._find(seat, prefix)
             if found is not None:
-                return Warm(found.origin, found, len(prefix))
-        if not sharing.make and len(prefix) - self._held(seat) <= self._policy.chunk:
-            return Warm("computed", None, self._held(seat))
+                return Warm(found.origin, found, len(prefix), restored=True)
+        if not sharing.make and len(prefix) - self._held(seat, prefix) <= self._policy.chunk:
+            seat.marks = ()  # those of a slot that was given back are not this one's
+            return Warm("computed", None, self._held(seat, prefix))
         return Warm("computed", await self.renew(seat, prefix, keep=sharing.make), len(prefix))
 
     async def renew(self, seat: Seat, prefix: Tokens, *, keep: bool) -> Snapshot | None:
         """Evaluate `prefix` in the slot, and save it where it is to be kept and can be."""
         with seat.tally.stage("prefix"):
-            await self._evaluate(seat, prefix, self._held(seat))
+            await self._evaluate(seat, prefix, self._held(seat, prefix))
             return await self._save(seat, prefix) if keep else None
 
     async def restore(self, seat: Seat, snapshot: Snapshot, prefix: Tokens) -> bool:
@@ -102,10 +105,10 @@ class Warmer:
             return None
         return await save.commit(saved.size)
 
-    def _held(self, seat: Seat) -> int:
+    def _held(self, seat: Seat, prefix: Tokens) -> int:
         """What of the prefix need not be evaluated. A stable answer begins with nothing, so that its prefix is always
         evaluated in the same steps."""
-        return 0 if self._policy.stable else seat.lease.reusable
+        return 0 if self._policy.stable else seat.reusable(prefix)
 
     def _key(self, seat: Seat, prefix: Tokens) -> str:
         """What was evaluated in other steps is rounded otherwise, so stable answers have snapshots of their own."""
