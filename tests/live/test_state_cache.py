@@ -37,7 +37,7 @@ class Kind:
 def kind(request: pytest.FixtureRequest) -> Kind:
     model: Path = request.getfixturevalue(f"{request.param}_model")
     if request.param == "tiny":
-        return Kind(model, {"context": 16384}, lines=3, rounding=0.002)
+        return Kind(model, {"context": 16384}, lines=3, rounding=0.006)
     return Kind(model, {}, lines=9, rounding=0.06)
 
 
@@ -114,22 +114,21 @@ def test_a_single_question_uses_what_is_at_hand_and_makes_nothing(auto: str, kin
     assert int(told(again)["cached-tokens"]) > 256
 
 
-def test_the_example_is_shared_where_it_is_asked_for_and_off_reuses_nothing(
-    llama: str, kind: Kind, tmp_path: Path
-) -> None:
+def test_the_example_is_shared_where_it_is_asked_for_and_off_reuses_nothing(kind: Kind, tmp_path: Path) -> None:
     text = EXAMPLE["state"]
     with llama_server(kind.model, tmp_path / "llama", **kind.options) as (url, _):
         with api_server(url, tmp_path / "shared", "--state-cache", "shared") as (api, _):
-            shared = post(api, text)
+            assert told(post(api, text))["state-cache"] == "shared"
+            shared = post(api, text, SOME)
         with api_server(url, tmp_path / "off", "--state-cache", "off") as (api, _):
-            off = [post(api, text) for _ in range(2)]
+            off = [post(api, text, SOME) for _ in range(2)]
     assert told(shared)["state-cache"] == "shared"
     assert {told(reply)["state-cache"] for reply in off} == {"off"}
     assert {told(reply)["cached-tokens"] for reply in off} == {"0"}
     assert {told(reply)["strategy"] for reply in off} == {"plain"}
     assert told(off[0])["prefix-tokens"] == told(shared)["prefix-tokens"]
     assert shared.json()["usage"]["input_tokens"] == off[0].json()["usage"]["input_tokens"]
-    assert probabilities(off[0]) == probabilities(off[1])
+    assert furthest(off[0], off[1]) <= kind.rounding
     assert furthest(shared, off[0]) <= 2 * kind.rounding
 
 
@@ -168,7 +167,10 @@ def test_stable_numbers_are_equal_to_the_last_bit(kind: Kind, tmp_path: Path) ->
 
 def test_64_clients_get_the_answers_to_their_own_facts(kind: Kind, tmp_path: Path) -> None:
     facts = [f"Order {1000 + 7 * i}: {'late and broken' if i % 2 else 'early and whole'}, box {i}." for i in range(64)]
-    asked = {"broken": {"type": "noul", "instructions": "Is it broken?"}, "late": {"type": "noul"}}
+    asked = {
+        "broken": {"type": "noul", "instructions": "Is it broken?"},
+        "late": {"type": "noul", "instructions": "Is it late?"},
+    }
 
     async def together(api: str) -> list[httpx.Response]:
         async with httpx.AsyncClient(trust_env=False, timeout=300, limits=httpx.Limits(max_connections=None)) as client:

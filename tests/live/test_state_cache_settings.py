@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from conftest import api_server, llama_server
+from jev_local.backend.probe import NAMES
 from jev_local.engine.locks import directory_lock
 from programs import until
 from state_cache import FEW, altered_server, cache, post, refusal, snapshots, told
@@ -60,7 +61,7 @@ def mode(path: Path) -> int:
 
 
 def test_the_folder_never_takes_more_than_its_budget_and_those_used_last_stay(llama: Llama, tmp_path: Path) -> None:
-    with api_server(llama.url, tmp_path) as (url, _):
+    with api_server(llama.url, tmp_path, "--stable") as (url, _):
         post(url, long(0), FEW)
         (size,) = (path.stat().st_size for path in llama.slots.glob("prefix-*.slot"))
         assert cache(url)["bytes"] == size
@@ -68,7 +69,7 @@ def test_the_folder_never_takes_more_than_its_budget_and_those_used_last_stay(ll
         assert (snapshots(llama.slots), cache(url)["entries"]) == (set(), 0)
 
     budget = int(2.5 * size)
-    options = ("--prefix-cache-bytes", str(budget))
+    options = ("--prefix-cache-bytes", str(budget), "--stable")
 
     def taken() -> int:
         return sum(path.stat().st_size for path in llama.slots.glob("prefix-*.slot"))
@@ -81,7 +82,11 @@ def test_the_folder_never_takes_more_than_its_budget_and_those_used_last_stay(ll
         assert (report["entries"], report["evictions"], report["budget"]) == (2, 2, budget)
         assert report["bytes"] == taken() <= budget
     with api_server(llama.url, tmp_path, *options) as (url, _):
-        assert [told(post(url, long(which), FEW))["prefix-source"] for which in (4, 3, 2)] == ["disk", "disk", "computed"]
+        assert [told(post(url, long(which), FEW))["prefix-source"] for which in (4, 3, 2)] == [
+            "disk",
+            "disk",
+            "computed",
+        ]
         report = cache(url)
         assert (report["hits"], report["misses"], report["evictions"]) == (2, 1, 1)
         assert cache(url, "DELETE") == {"deleted": 2}
@@ -115,7 +120,7 @@ def test_a_folder_that_is_not_the_servers_is_noticed(llama: Llama, tmp_path: Pat
         said = refusal(llama.url, tmp_path, *other, *insisting)
         assert "SLOT_CACHE_DIR" in said
         assert "--slot-cache-dir" in said
-    assert list(llama.slots.iterdir()) == []
+    assert {path.name for path in llama.slots.iterdir()} <= set(NAMES), "whose names never change"
 
 
 def test_a_server_that_saves_nothing_is_noticed(llama: Llama, tiny_model: Path, tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_a_folder_in_memory_will_do(llama: Llama, tiny_model: Path, tmp_path: Pa
     try:
         with llama_server(tiny_model, folder, **OPTIONS) as (backend, _):
             for wanted in ("computed", "disk"):
-                with api_server(backend, tmp_path) as (url, _):
+                with api_server(backend, tmp_path, "--stable") as (url, _):
                     assert told(post(url, long(1), FEW))["prefix-source"] == wanted
             assert len(snapshots(folder / "slots")) == 1
     finally:
@@ -221,8 +226,9 @@ def test_off_reuses_nothing_and_touches_no_folder(llama: Llama, tmp_path: Path) 
     assert int(told(shared)["cached-tokens"]) > 0
     assert (report["mode"], report["sharing"], report["entries"]) == ("off", False, 0)
     assert {path.name for path in llama.slots.iterdir()} == cleared
-    with api_server(
-        llama.url, tmp_path, "--state-cache", "off", "--slot-cache-dir", str(tmp_path / "never")
-    ) as (url, _):
+    with api_server(llama.url, tmp_path, "--state-cache", "off", "--slot-cache-dir", str(tmp_path / "never")) as (
+        url,
+        _,
+    ):
         post(url, long(1), FEW)
     assert not (tmp_path / "never").exists()

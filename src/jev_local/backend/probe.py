@@ -13,7 +13,7 @@ import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -90,6 +90,7 @@ class Probe:
         beginning, *texts = await self._backend.tokenize([BEGINNING, *STATES, *QUESTIONS], special=False)
         self._states = [beginning[:COMMON_TOKENS] + text[:STATE_TOKENS] for text in texts[: len(STATES)]]
         self._questions = [text[:QUESTION_TOKENS] for text in texts[len(STATES) :]]
+        await self._empty()
         cold = await self._cold()
         plain = Trial("plain", exact=True, ms=cold.ms)
         try:
@@ -102,8 +103,7 @@ class Probe:
             return Profile((plain,), reason=NO_DIRECTORY)
         finally:
             await asyncio.to_thread(self._delete)
-        for slot in range(self._info.slots):
-            await self._backend.erase(slot)
+        await self._empty()
         # A slot that was restored has to be as good to go on from as one that was evaluated in.
         resumes = fan_out.is_like(cold) or not self._sizes
         trials = (
@@ -119,6 +119,13 @@ class Probe:
             reason="" if works else "no way of reusing a prefix gave the answers of a cold run on this server",
             fingerprint=await asyncio.to_thread(self._fingerprint, cold.tops[0, 0]),
         )
+
+    async def _empty(self) -> None:
+        """Nothing in any slot: where in a shared context a prompt lies moves the last digits, and the fingerprint with
+        them, if an earlier API has left something."""
+        with suppress(NotSupported):
+            for slot in range(self._info.slots):
+                await self._backend.erase(slot)
 
     async def _cold(self) -> _Run:
         """All questions of the first state, and the last of the second, which has most to go wrong."""

@@ -148,6 +148,10 @@ class SnapshotStore:
         finally:
             await self._drop(self._ledger.unpin(entry))
 
+    def has(self, key: str) -> bool:
+        """Whether there is a saved prefix of `key`, sound or not."""
+        return self._ledger.peek(key) is not None
+
     async def verify(self, snapshot: Snapshot) -> bool:
         """Whether `snapshot` can still be restored: to be asked right before each time. If not, it is forgotten."""
         # Between this look and llama-server's opening of the file there is a gap that cannot be closed from here. Only

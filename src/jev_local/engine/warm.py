@@ -46,6 +46,7 @@ class Warmer:
         needs_file = sharing.strategy in ("fan-out", "restore")
         if self._held(seat, prefix) >= len(prefix) and not needs_file:
             seat.marks = (len(prefix),)
+            await self._catch_up(seat, prefix, sharing)
             return Warm("slot", None, len(prefix))
         if sharing.use and (needs_file or len(prefix) - self._held(seat, prefix) >= WORTH_RESTORING):
             found = await self._find(seat, prefix)
@@ -76,6 +77,13 @@ class Warmer:
         log.warning("Snapshot %s cannot be restored (%s); it is evaluated anew.", snapshot.name, reason)
         await self._store.discard(self._key(seat, prefix))
         return False
+
+    async def _catch_up(self, seat: Seat, prefix: Tokens, sharing: Sharing) -> None:
+        """Save what only a slot holds until now, as after a single question, which saves nothing. A slot that can be
+        cut back evaluates one token for it; in another the whole prefix would have to be evaluated again."""
+        missing = sharing.make and not self._store.has(self._key(seat, prefix))
+        if missing and self._store.can_save and seat.session.profile.truncates:
+            await self.renew(seat, prefix, keep=True)
 
     async def _find(self, seat: Seat, prefix: Tokens) -> Snapshot | None:
         snapshot = await self._stack.enter_async_context(self._store.holding(self._key(seat, prefix)))
