@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROOT
+from conftest import ROOT, api_server, llama_server, slot_dirs
 
 
 def run(*command: str) -> str:
@@ -38,8 +38,42 @@ def test_prompts(tiny_server: str, tmp_path: Path) -> None:
     assert "| words | " in said
 
 
+def test_state_cache(tiny_model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "state_cache.json"
+    with llama_server(tiny_model, tmp_path, context=16384) as (url, _):
+        where = ("--backend-url", url, "--slot-cache-dir", str(slot_dirs[url]), "--output", str(output))
+        said = run("tools.benchmark_state_cache", *where, "--rounds", "3")
+        with api_server(url, tmp_path / "api"):
+            refused = subprocess.run(
+                [sys.executable, "-m", "tools.benchmark_state_cache", *where, "--rounds", "1"],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+    print(said)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "Another API serves" in refused.stderr
+    targets = {(row["case"], row["what"]): row for row in json.loads(output.read_text())["targets"]}
+    # What is counted has to be as wanted on every machine; what is timed only roughly, because others may be at work.
+    for row in targets.values():
+        if "token" in row["what"] or "200" in row["what"]:
+            assert row["met"], row
+    assert targets["1025", "off/auto as a share of off/floor"]["value"] > 0.5
+
+
+def test_mixed_load(tiny_model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "mixed_load.json"
+    with llama_server(tiny_model, tmp_path, context=16384) as (url, _):
+        where = ("--backend-url", url, "--slot-cache-dir", str(slot_dirs[url]), "--output", str(output))
+        said = run("tools.mixed_load", *where, "--seconds", "20", "--clients", "4", "--prefix-cache-bytes", "4M")
+    print(said)
+    assert "faults: none" in said
+
+
 def test_without_a_server_one_line_says_what_to_do() -> None:
-    for tool in ("tools.benchmark_overhead", "tools.benchmark_prompts"):
+    for tool in ("tools.benchmark_overhead", "tools.benchmark_prompts", "tools.benchmark_state_cache"):
         done = subprocess.run(
             [sys.executable, "-m", tool, "--backend-url", "http://127.0.0.1:1"],
             cwd=ROOT,

@@ -159,9 +159,11 @@ def test_stable_numbers_are_equal_to_the_last_bit(kind: Kind, tmp_path: Path) ->
         with api_server(url, tmp_path / "second", "--stable") as (api, _):
             (found,) = alone(api, names[3])
             assert told(found)["prefix-source"] == "disk"
-    with llama_server(kind.model, tmp_path / "llama", **kind.options) as (url, _):
-        with api_server(url, tmp_path / "third", "--stable") as (api, _):
-            note(post(api, text))
+    with (
+        llama_server(kind.model, tmp_path / "llama", **kind.options) as (url, _),
+        api_server(url, tmp_path / "third", "--stable") as (api, _),
+    ):
+        note(post(api, text))
     assert {name: len(answers) for name, answers in seen.items()} == dict.fromkeys(names, 1)
 
 
@@ -177,11 +179,13 @@ def test_64_clients_get_the_answers_to_their_own_facts(kind: Kind, tmp_path: Pat
             bodies = [{"state": fact, "questions": asked} for fact in facts]
             return await asyncio.gather(*(client.post(f"{api}/v1/systemone", json=body) for body in bodies))
 
-    with llama_server(kind.model, tmp_path / "llama", **kind.options) as (url, _):
-        with api_server(url, tmp_path / "api", "--max-in-flight", "64", "--state-cache", "shared") as (api, _):
-            crowd = asyncio.run(together(api))
-            assert [reply.status_code for reply in crowd] == [200] * 64
-            alone = [post(api, fact, asked) for fact in facts[::8]]
+    with (
+        llama_server(kind.model, tmp_path / "llama", **kind.options) as (url, _),
+        api_server(url, tmp_path / "api", "--max-in-flight", "64", "--state-cache", "shared") as (api, _),
+    ):
+        crowd = asyncio.run(together(api))
+        assert [reply.status_code for reply in crowd] == [200] * 64
+        alone = [post(api, fact, asked) for fact in facts[::8]]
     assert max(furthest(a, b) for a, b in zip(crowd[::8], alone, strict=True)) <= kind.rounding
     # Facts that differ get answers that differ, or the comparison would prove nothing.
     assert len({repr(probabilities(reply)) for reply in crowd}) >= 48
@@ -222,11 +226,11 @@ def test_a_short_request_beside_a_long_state_waits_for_two_batches_at_most(smoll
 
 
 def test_one_slot_is_enough(tiny_model: Path, tmp_path: Path) -> None:
-    with llama_server(tiny_model, tmp_path / "llama", context=16384, parallel=1) as (url, _):
-        with api_server(url, tmp_path / "api") as (api, _):
-            texts = [state(f"State {i}.", lines=3) for i in range(2)]
-            first = [post(api, text) for text in texts]
-            again = [post(api, text) for text in texts]
+    options = {"context": 16384, "parallel": 1}
+    with llama_server(tiny_model, tmp_path / "llama", **options) as (url, _), api_server(url, tmp_path) as (api, _):
+        texts = [state(f"State {i}.", lines=3) for i in range(2)]
+        first = [post(api, text) for text in texts]
+        again = [post(api, text) for text in texts]
     assert [told(reply)["prefix-source"] for reply in (*first, *again)] == ["computed"] * 2 + ["memory"] * 2
     assert max(furthest(a, b) for a, b in zip(first, again, strict=True)) <= 0.002
 
