@@ -162,7 +162,7 @@ def saved(url: str, slots: Path, which: int) -> tuple[httpx.Response, Path]:
 def evaluated_only_questions(reply: httpx.Response) -> bool:
     """Whether the prefix was not evaluated: a few tokens in front of each question may be."""
     prefix, processed = (int(told(reply)[name]) for name in ("prefix-tokens", "processed-tokens"))
-    suffixes = reply.json()["usage"]["input_tokens"] - len(FEW) * prefix
+    suffixes = int(reply.json()["usage"]["input_tokens"]) - len(FEW) * prefix
     return processed <= suffixes + 14 * len(FEW) < prefix + suffixes
 
 
@@ -385,7 +385,7 @@ def is_busy(backend: str) -> bool:
 def test_a_full_disk_costs_the_saving_and_no_answer(tiny_model: Path, tmp_path: Path, file_bytes: int) -> None:
     slots = tmp_path / "slots"
     states = [long(which, tokens=1500) for which in range(3)]
-    with altered_server(tiny_model, tmp_path, file_bytes=file_bytes, **TINY) as (backend, child):
+    with altered_server(tiny_model, tmp_path, altered={}, file_bytes=file_bytes, **TINY) as (backend, child):
         with api_server(backend, tmp_path / "right", "--state-cache", "off") as (url, _):
             right = [post(url, state, FEW) for state in states]
         with api_server(backend, tmp_path / "api") as (url, _):

@@ -20,6 +20,9 @@ from state_cache import FEW, altered_server, cache, post, refusal, snapshots, to
 
 OPTIONS = {"context": 16384, "threads": 1}
 
+# Where a test expects a hit after a restart it asks for --stable: which way is fastest, and so where the saved prefix
+# ends, may come out otherwise at the next start.
+
 
 @dataclass(frozen=True, slots=True)
 class Llama:

@@ -142,17 +142,17 @@ class LlamaBackend:
         return completion
 
     async def save(self, slot: int, name: str) -> Saved:
-        reply = await self._ask("POST", f"/slots/{slot}?action=save", {"filename": name})
+        reply = await self._slot(slot, "save", {"filename": name})
         with _sense("/slots"):
             return Saved(tokens=_count(reply["n_saved"]), size=_count(reply["n_written"]))
 
     async def restore(self, slot: int, name: str) -> int:
-        reply = await self._ask("POST", f"/slots/{slot}?action=restore", {"filename": name})
+        reply = await self._slot(slot, "restore", {"filename": name})
         with _sense("/slots"):
             return _count(reply["n_restored"])
 
     async def erase(self, slot: int) -> None:
-        await self._ask("POST", f"/slots/{slot}?action=erase", {})
+        await self._slot(slot, "erase", {})
 
     async def _passes(
         self, prompts: Sequence[Tokens], *, slot: int, reuse: bool, reading: Mapping[str, Any]
@@ -193,10 +193,17 @@ class LlamaBackend:
         reply = await self._ask("POST", "/detokenize", {"tokens": interleaved})
         return text_pieces(str(reply["content"]), mark, tokens, separator)
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def _slot(self, slot: int, action: str, body: Mapping[str, Any]) -> Any:
+        # These wait for batches of other slots, so they have the patience of a forward pass, if that is the lesser.
+        path = f"/slots/{slot}?action={action}"
+        return await self._ask("POST", path, body, seconds=min(ASK_SECONDS, self._timeout))
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = ASK_SECONDS
+    ) -> Any:
         """One small exchange. A kept connection that the server had closed meanwhile is tried once more: nothing
         was read from it, and none of these calls changes anything."""
-        async with self._translated(path, ASK_SECONDS):
+        async with self._translated(path.partition("?")[0], seconds):
             try:
                 response = await self._client.request(method, path, json=body)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):

@@ -63,6 +63,7 @@ class SlotFolder:
             await self.delete([name for name in strays if NAME.fullmatch(name)], unlist=strays)
         if swept := await self._sweep():
             log.info("Files of saved states that are not in the index are deleted: %d.", swept)
+        self.expect_late_files()  # an API that was killed may have asked for one just before
         return rows
 
     async def close(self) -> None:

@@ -80,6 +80,12 @@ class Seat:
         self._took(prompts[-1], read, reuse=reuse, prepared=False)
         return read
 
+    async def require_same_server(self) -> None:
+        """Raises BackendUnavailable where another run of the server answers by now. It may have come up between two
+        looks of the watcher, with other settings, and would take the snapshots of its predecessor."""
+        if await self.backend.instance() != self.session.info.instance:
+            raise BackendUnavailable("The inference server has restarted. Try again in a moment.")
+
     async def restore(self, name: str, tokens: Tokens) -> bool:
         """Put the snapshot `name` of `tokens` into the slot; False where it holds something else. Raises BackendFault
         where the server refused it."""

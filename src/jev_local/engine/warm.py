@@ -87,9 +87,10 @@ class Warmer:
 
     async def _find(self, seat: Seat, prefix: Tokens) -> Snapshot | None:
         snapshot = await self._stack.enter_async_context(self._store.holding(self._key(seat, prefix)))
-        if snapshot is None or not await self.restore(seat, snapshot, prefix):
+        if snapshot is None:
             return None
-        return snapshot
+        await seat.require_same_server()
+        return snapshot if await self.restore(seat, snapshot, prefix) else None
 
     async def _evaluate(self, seat: Seat, prefix: Tokens, held: int) -> None:
         """In steps, between which llama-server serves others."""
@@ -111,6 +112,7 @@ class Warmer:
         if saved.tokens != len(prefix):
             self._store.save_failed("the slot held something else than was evaluated in it")
             return None
+        await seat.require_same_server()  # what another one saved must not be found under this one's fingerprint
         return await save.commit(saved.size)
 
     def _held(self, seat: Seat, prefix: Tokens) -> int:
