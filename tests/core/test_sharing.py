@@ -127,3 +127,23 @@ def test_what_is_not_exact_or_was_not_tried_is_not_used() -> None:
 )
 def test_who_insists(rules: Policy, insists: bool) -> None:
     assert rules.insists == insists
+
+
+def test_doubt_takes_one_belief_at_a_time() -> None:
+    whole = Profile(
+        (
+            Trial("in-place", True, 1.0),
+            Trial("fan-out", True, 2.0),
+            Trial("restore", True, 3.0),
+            Trial("plain", True, 9.0),
+        ),
+        truncates=True,
+    )
+    marks = whole.doubting("in-place")
+    assert (marks.truncates, marks.exact("in-place"), marks.sharing) == (False, True, True)
+    restoring = marks.doubting("fan-out")
+    assert [restoring.exact(name) for name in ("in-place", "fan-out", "restore")] == [False, False, True]
+    nothing = restoring.doubting("restore")
+    assert (nothing.sharing, nothing.exact("plain")) == (False, True)
+    assert "not reused" in nothing.reason
+    assert whole.doubting("restore").exact("in-place")

@@ -620,3 +620,42 @@ def test_a_server_that_restarted_meanwhile_is_not_asked_with_an_old_slot(tmp_pat
             assert stage.backend.calls[-1] == "save"
 
     play(scene())
+
+
+@pytest.mark.parametrize("when", ["restored", "saved"])
+def test_another_run_of_the_server_neither_gets_nor_gives_a_snapshot(tmp_path: Path, when: str) -> None:
+    """It may have come up between two looks of the watcher, with other settings that no request would stumble over."""
+
+    async def scene() -> None:
+        async with staged(tmp_path) as stage:
+            if when == "restored":
+                await stage.ask()
+                for slot in range(4):  # so that no slot holds it any more
+                    await stage.ask(f"{slot} {STATE}")
+            kept = saved(stage.store)
+            stage.backend.run += 1
+            stage.backend.forget_calls()
+            with pytest.raises(BackendUnavailable, match="restarted"):
+                await stage.ask()
+            assert not stage.called("restore", "complete")
+            await stage.store.settled()
+            assert saved(stage.store) == kept
+
+    play(scene())
+
+
+def test_what_the_probe_did_not_show_is_learned_from_the_first_request(tmp_path: Path) -> None:
+    """A window that the probe's short prompts fit in looks like a slot that can be cut back anywhere."""
+
+    async def scene() -> None:
+        async with staged(tmp_path, truncates=False) as stage:
+            stage.session.profile = replace(stage.session.profile, truncates=True)
+            first = await stage.ask(questions=LONG_ONES)
+            assert first.trace.reevaluated > 0
+            want = await stage.plainly(questions=LONG_ONES)
+            assert probabilities(first) == pytest.approx(probabilities(want), abs=1e-9)
+            assert not stage.session.profile.truncates
+            second = await stage.ask("Another. " + STATE, questions=LONG_ONES)
+            assert (second.trace.reevaluated, second.trace.strategy) == (0, "in-place")
+
+    play(scene())

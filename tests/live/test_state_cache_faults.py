@@ -350,6 +350,24 @@ def test_a_server_with_other_settings_gets_no_snapshot_of_before(
     assert max(furthest(one, other) for one, other in zip(got, fresh, strict=True)) <= 0.002
 
 
+def test_a_server_that_came_up_between_two_looks_gets_no_snapshot(
+    tiny_model: Path, fresh: list[httpx.Response], tmp_path: Path
+) -> None:
+    """The API looks every two seconds; the other settings show in no reply."""
+    port, folder = free_port(), tmp_path / "llama"
+    where = ("--slot-cache-dir", str(folder / "slots"))
+    with api_server(f"http://127.0.0.1:{port}", tmp_path, *where, ready="/health") as (api, _):
+        with altered_server(tiny_model, folder, port=port, **TINY):
+            eventually(api, SAME_STATE)
+            for i in range(2, 7):  # so that no slot holds it any more
+                post(api, long(i, tokens=700), FEW)
+        with altered_server(tiny_model, folder, port=port, altered={"rope_freq_base": 5000.0}, **TINY):
+            got = post(api, SAME_STATE, FEW)
+            if got.status_code == 503:
+                got = eventually(api, SAME_STATE)
+            assert furthest(got, fresh[3]) <= 0.002
+
+
 def test_a_server_killed_in_the_middle_of_a_long_state_takes_its_snapshots_up_again(
     tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -28,7 +28,8 @@ ALIKE = 0.03
 prompts as short as these; another state's, by more than 0.1."""
 
 COMMON_TOKENS, STATE_TOKENS, QUESTION_TOKENS = 24, 40, 4
-TOP = 8
+TOP, ASKED = 8, 64
+"""Tokens that are compared, and that are asked for, so that one that ranks 9th by a hair in one run is not missing."""
 
 BEGINNING = "Notes of the day, taken down at the counter in the order in which people came, and read out at six.\n"
 STATES = (
@@ -192,7 +193,7 @@ class Probe:
     async def _ask(self, state: int, slot: int, questions: list[int] | None, *, reuse: bool) -> list[Completion]:
         asked = self._questions if questions is None else [self._questions[i] for i in questions]
         prompts = [self._states[state] + question for question in asked]
-        return await self._backend.complete(prompts, slot=slot, labels=(), bias=0.0, runners_up=TOP, reuse=reuse)
+        return await self._backend.complete(prompts, slot=slot, labels=(), bias=0.0, runners_up=ASKED, reuse=reuse)
 
     def _note(self, run: _Run, state: int, questions: Sequence[int], got: Sequence[Completion]) -> None:
         for question, completion in zip(questions, got, strict=True):
@@ -222,12 +223,17 @@ class Probe:
             file = [stat.st_size, stat.st_mtime_ns] if self._info.path else []
         except OSError:  # on another machine, or named from another directory
             file = []
-        ranked = sorted(top.items(), key=lambda item: (-item[1], item[0]))[:TOP]
         info = self._info
-        known = [info.path, file, info.meta, info.build, info.slots, info.context, self._sizes, ranked]
+        known = [info.path, file, info.meta, info.build, info.slots, info.context, self._sizes, _ranked(top)]
         return hashlib.sha256(json.dumps(known).encode()).hexdigest()
 
 
+def _ranked(top: Mapping[int, float]) -> list[tuple[int, float]]:
+    """The most probable tokens, in an order that does not depend on chance."""
+    return sorted(top.items(), key=lambda item: (-item[1], item[0]))[:TOP]
+
+
 def _distance(a: Mapping[int, float], b: Mapping[int, float]) -> float:
-    """The largest difference among the tokens that both have, and the probability of those that one lacks."""
-    return max((abs(a.get(token, 0.0) - b.get(token, 0.0)) for token in {*a, *b}), default=0.0)
+    """The largest difference of any probability, among the most probable tokens of either."""
+    tokens = {token for token, _ in (*_ranked(a), *_ranked(b))}
+    return max((abs(a.get(token, 0.0) - b.get(token, 0.0)) for token in tokens), default=0.0)

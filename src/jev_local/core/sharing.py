@@ -68,6 +68,16 @@ class Profile:
     def exact(self, name: str) -> bool:
         return any(trial.exact for trial in self.trials if trial.name == name)
 
+    def doubting(self, name: Strategy) -> Profile:
+        """What is left where `name` did not reuse what it should have: first the belief goes that slots can be cut back
+        anywhere, then the strategy, with every other that goes on in place."""
+        if name != "restore" and self.truncates:
+            return replace(self, truncates=False)
+        gone = ("restore",) if name == "restore" else ("in-place", "fan-out")
+        trials = tuple(replace(trial, exact=trial.exact and trial.name not in gone) for trial in self.trials)
+        left = any(trial.exact for trial in trials if trial.name != "plain")
+        return replace(self, trials=trials, reason="" if left else "prefixes were not reused as they should have been")
+
     def fastest(self, *names: Strategy) -> Strategy | None:
         """The fastest of `names` that is exact, the earlier ones given the benefit of the doubt."""
         best: tuple[Strategy, float] | None = None

@@ -161,10 +161,18 @@ class Lane:
             first = self._plan.prefix if lead.prompts else self._warm.ready
             completions = await self._seat.read(prompts, how, reuse=True, lead=lead)
             expected = [first, *[max(first, self._plan.prefix)] * (len(looks) - 1)]
+        short = [got.cached_tokens < least for got, least in zip(completions, expected, strict=True)]
+        # The first may only have met a slot that somebody else emptied; what comes after it had its prefix.
+        if self._is_prepared() and any(short[1:]):
+            self._seat.session.distrust(self._sharing.strategy)
         return [
             await self._checked(look, completion, how, least=least)
             for look, completion, least in zip(looks, completions, expected, strict=True)
         ]
+
+    def _is_prepared(self) -> bool:
+        """Whether the prefix has to be reused. Otherwise what a slot still holds is welcome, and is not missed."""
+        return not self._sharing.short or self._warm.snapshot is not None
 
     async def _restore(self) -> None:
         if self._warm.restored:
@@ -178,7 +186,7 @@ class Lane:
 
     async def _checked(self, look: _Look, completion: Completion, how: Pass, *, least: int) -> Completion:
         """`completion`, or what a full evaluation gives where less was reused than has to be."""
-        if self._sharing.short or completion.cached_tokens >= least:
+        if not self._is_prepared() or completion.cached_tokens >= least:
             return completion
         if self._sharing.insists:
             raise BackendFault(

@@ -100,10 +100,10 @@ class SlotPool:
                 self._hand_out(self._table.release(lease.ticket, contents=left))
 
     async def _make_room(self, grant: Grant) -> None:
-        for slot in grant.erase:
-            # A server without a slot directory erases nothing on request. It drops idle slots by itself where an
-            # evaluation needs their place, and only restoring, which it cannot do either, would find none.
-            with suppress(NotSupported):
+        # A server without a slot directory erases nothing on request. It drops idle slots by itself where an
+        # evaluation needs their place, and only restoring, which it cannot do either, would find none.
+        with suppress(NotSupported):
+            for slot in grant.erase:
                 await self._erase(slot)
         if grant.erase:
             self._hand_out(self._table.erased(grant.ticket, grant.erase))

@@ -71,6 +71,8 @@ class Service:
             self._watcher.cancel()
             with suppress(asyncio.CancelledError):
                 await self._watcher
+        # Here and not behind the server: it raises its signals again when it is done, and SIGTERM ends the process.
+        await self._store.close()
         await self._backend.aclose()
 
     async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:

@@ -14,7 +14,7 @@ from jev_local.core.labels import LabelBook, candidate_texts
 from jev_local.core.plan import Tokens
 from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
 from jev_local.core.readout import BIAS, RUNNERS_UP, THOUGHT_OPENERS, is_certain
-from jev_local.core.sharing import Policy, Profile
+from jev_local.core.sharing import Policy, Profile, Strategy
 from jev_local.core.slots import SlotTable
 from jev_local.engine.pool import SlotPool
 from jev_local.errors import BackendFault, CannotShare
@@ -24,9 +24,10 @@ log = logging.getLogger(__name__)
 SHARE_NOTHING = Policy()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
-    """Everything that is asked once per server process, so that a request asks for nothing but its own tokens."""
+    """Everything that is asked once per server process, so that a request asks for nothing but its own tokens. All of
+    it stays as it is found, but for the profile, which loses what turns out to be wrong."""
 
     info: BackendInfo
     style: PromptStyle
@@ -35,6 +36,14 @@ class Session:
     thought: frozenset[int]
     profile: Profile
     pool: SlotPool
+
+    def distrust(self, strategy: Strategy) -> None:
+        """`strategy` did not reuse what it should have, and not in one slot by chance: the probe's short prompts did
+        not show it, as with attention over a window that they fit in whole."""
+        doubted = self.profile.doubting(strategy)
+        if doubted != self.profile:
+            log.warning("Prefixes are not reused (%s) as they were in the probe; they are shared otherwise.", strategy)
+            self.profile = doubted
 
 
 async def open_session(
