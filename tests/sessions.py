@@ -39,13 +39,14 @@ FREE_SECONDS = 1.5
 """Until a slot has to be free again after its client left, on a machine that has nothing else to do."""
 
 
-def seconds_a_batch(url: str) -> float:
-    """What a batch of 128 tokens takes just now."""
+def seconds_a_batch(url: str, *, behind: int = 0) -> float:
+    """What a batch of 128 tokens takes just now; `behind` so many others, which it has to attend to."""
 
     async def scene(backend: LlamaBackend, _: Session) -> float:
-        (words,) = await backend.tokenize(["How long does a batch take? " * 80], special=False)
+        (words,) = await backend.tokenize(["How long does a batch take? " * (80 + behind // 4)], special=False)
+        await backend.evaluate(words[: behind + 1], slot=3, reuse=False)
         begun = time.perf_counter()
-        await backend.complete([words[:257]], slot=3, labels=[49, 50], bias=30.0, runners_up=8, reuse=False)
+        await backend.evaluate(words[: behind + 257], slot=3, reuse=True)
         return (time.perf_counter() - begun) / 2
 
     return play(url, scene)

@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx
 
-from conftest import await_ready, slot_dirs
 from jev_local.backend.embedded import ServerOptions, server_environment
 from jev_local.launch.process import Child, stop
 from programs import free_port
+from servers import await_ready, slot_dirs
 
 EXAMPLE: dict[str, Any] = json.loads(resources.files("jev_local.data").joinpath("systemone.json").read_bytes())
 QUESTIONS: dict[str, Any] = EXAMPLE["questions"]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROOT, api_server, llama_server, slot_dirs
+from servers import ROOT, api_server, llama_server, slot_dirs
 
 
 def run(*command: str) -> str:

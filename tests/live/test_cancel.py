@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from conftest import llama_server
 from jev_local.backend.llama import LlamaBackend
 from jev_local.errors import BackendTimeout, BackendUnavailable
+from servers import llama_server
 from sessions import seconds_to_free
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from conftest import api_server
 from jevcompat_run import check_conformant
+from servers import api_server
 
 BIN = Path(sys.executable).parent
 QUESTIONS: dict[str, Any] = {
@@ -47,7 +47,8 @@ def test_the_official_sdk(api: str) -> None:
         reply = client.system_one(state="Charged twice. Money back!", questions=QUESTIONS)
         assert set(reply.answers) == set(QUESTIONS)
         assert reply.request_id.startswith("req_")
-        assert reply.usage.output_tokens == 3
+        # One a question, and on a hybrid those of the prompts that leave a mark to go back to.
+        assert 3 <= reply.usage.output_tokens <= 6
         assert client.models.list()
         # Over 1 KiB: the SDK sends a zstd body.
         long = client.system_one(state="The kettle is broken. " * 100, questions={"refund": QUESTIONS["refund"]})

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from conftest import ROOT, api_server
+from servers import ROOT, api_server
 
 BLOCK = re.compile(r"^```(bash|python) run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCUMENTS = ("README.md", "README.ja.md")

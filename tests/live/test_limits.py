@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import llama_server
 from jev_local.backend.llama import LlamaBackend
 from jev_local.core.questions import Choice, Noul, Option
 from jev_local.engine.decide import Decider
 from jev_local.engine.session import open_session
 from jev_local.errors import PromptTooLong
+from servers import llama_server
 from sessions import cold_decider
 
 CONTEXT = 512

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from conftest import llama_server
 from jev_local.backend.llama import LlamaBackend
 from jev_local.core.answers import Answer, ChoiceAnswer, NoulAnswer, first_largest
 from jev_local.engine.session import open_session
+from servers import llama_server
 from sessions import cold_decider
 from tools.rows import Row, load
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from conftest import api_server, llama_server
+from servers import api_server, llama_server
 from sessions import seconds_a_batch
 from state_cache import EXAMPLE, KEY, QUESTIONS, furthest, post, probabilities, state, told
 
@@ -218,7 +218,7 @@ def test_a_short_request_beside_a_long_state_waits_for_two_batches_at_most(smoll
             return quiet, beside
 
     with llama_server(smollm2_model, tmp_path / "llama") as (url, _), api_server(url, tmp_path) as (api, _):
-        batch = seconds_a_batch(url)
+        batch = seconds_a_batch(url, behind=1500)  # half of the long state, as it is at the median
         quiet, beside = asyncio.run(scene(api))
     waited = statistics.median(beside) - statistics.median(quiet)
     print(f"waited {waited:.2f} s, a batch takes {batch:.2f} s")

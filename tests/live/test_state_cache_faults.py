@@ -21,9 +21,9 @@ from typing import Any
 import httpx
 import pytest
 
-from conftest import api_server, llama_server
 from jev_local.launch.process import Child
 from programs import free_port, until
+from servers import api_server, llama_server
 from state_cache import FEW, KEY, altered_server, cache, furthest, post, same_way, snapshots, told, watched
 
 TINY = {"context": 16384, "threads": 1}

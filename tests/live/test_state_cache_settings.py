@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from conftest import api_server, llama_server
 from jev_local.backend.probe import NAMES
 from jev_local.engine.locks import directory_lock
 from programs import until
+from servers import api_server, llama_server
 from state_cache import FEW, altered_server, cache, post, refusal, snapshots, told
 
 OPTIONS = {"context": 16384, "threads": 1}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,11 +28,11 @@ def say(text: str) -> None:
 def bytes_in(folder: Path) -> int:
     """Bytes of all files in it, for watching a program that says nothing about its progress."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:  # renamed between the two looks
-            continue
+    # os.walk passes over a folder that is gone by the time it is looked into; Path.rglob raises.
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # renamed between the two looks
+                total += os.lstat(os.path.join(place, name)).st_size
     return total
 
 
