@@ -159,11 +159,13 @@ def show(got: dict[str, Any]) -> None:
     print(f"{sum(got['replies'].values())} replies in {got['seconds']:.0f} s: {_list(got['replies'])}")
     print(f"faults: {_list(got['faults']) or 'none'}")
     if got["samples"]:
-        grew = "too few samples to tell" if grown is None else f"grew by {_mb(grown)}"
-        print(f"memory: {_mb(got['samples'][0]['rss'])} at first, {_mb(got['samples'][-1]['rss'])} at last, {grew}")
+        grew = "had too few samples to tell" if grown is None else f"grew by {_mb(grown)}"
+        print(
+            f"memory: {_mb(got['samples'][0]['rss'])} at start, {_mb(got['samples'][-1]['rss'])} at the end; after the warm-up it {grew}"
+        )
     print(
-        f"saved states: {_mb(store['largest_bytes'])} at most, budget {_mb(store['budget'])}, with what is in use "
-        f"{_mb(store['room'])}; the largest file {_mb(store['largest_file'])}"
+        f"saved states: {_mb(store['largest_bytes'])} at most; allowed are {_mb(store['room'])}: the budget of "
+        f"{_mb(store['budget'])} and what requests in flight hold. The largest file: {_mb(store['largest_file'])}"
     )
     for what, met in got["met"].items():
         print(f"{'unknown' if met is None else 'met' if met else 'MISSED':<8}{what}")

@@ -203,14 +203,15 @@ def test_without_a_backend_503_and_ready_when_it_comes(tiny_model: Path, tmp_pat
             assert ask(api).status_code == 200
 
 
-def test_while_the_model_is_loading_503(starter_model: Path, tmp_path: Path) -> None:
+def test_while_the_model_is_loading_503_and_then_states_are_shared(starter_model: Path, tmp_path: Path) -> None:
     """The real server says so for as long as the larger model takes to read."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    with api_server(url, tmp_path, ready="/health") as (api, _):
+    slots = tmp_path / "slots"
+    with api_server(url, tmp_path, "--slot-cache-dir", str(slots), ready="/health") as (api, _):
         child = Child(
             "llama-server",
-            wheel_command(ServerOptions(model=str(starter_model), port=port, slot_dir=str(tmp_path))),
+            wheel_command(ServerOptions(model=str(starter_model), port=port, slot_dir=str(slots))),
             log=tmp_path / "llama-server.log",
             environment=server_environment(os.environ),
         )
@@ -224,6 +225,8 @@ def test_while_the_model_is_loading_503(starter_model: Path, tmp_path: Path) -> 
                 told.add(httpx.get(f"{api}/ready", trust_env=False).json()["status"])
                 time.sleep(0.02)
             assert "starting" in told
+            state_cache = httpx.get(f"{api}/ready", trust_env=False).json()["state_cache"]
+            assert state_cache["sharing"], "the model that people get shares states, whatever it rounds"
         finally:
             stop([child])
 

@@ -111,8 +111,8 @@ class Service:
         return CacheReport(
             mode=self._policy.mode,
             sharing=profile is not None and profile.sharing,
-            saving=kept.saving,
-            reason=reason or kept.reason,
+            saving=kept.saving and self._policy.keeps and profile is not None and profile.sharing,
+            reason=reason or kept.reason or (None if self._policy.keeps else "nothing is kept beyond its request"),
             bytes=kept.bytes,
             budget=kept.budget,
             entries=kept.entries,
@@ -155,6 +155,8 @@ class Service:
             if self._session is None or self._session.info.instance != instance:
                 self._end_session()
                 self._refused += 1
+                if isinstance(self._trouble, BackendLoading):
+                    self._trouble = BackendLoading("The inference server is there, and is being tried out.")
                 self._session = await open_session(
                     self._backend,
                     workers=self._workers,
@@ -169,8 +171,10 @@ class Service:
             self._refused = 0
             self._meet(error)
         except CannotShare as error:
-            self._meet(error)
-            if not self._was_ready:
+            if self._was_ready:
+                self._meet(error)
+            else:  # who refuses says so
+                self._trouble = error
                 self._refuse(error)
         except BackendError as error:
             self._meet(error)

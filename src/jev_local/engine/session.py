@@ -89,10 +89,15 @@ async def found_out(backend: Backend, info: BackendInfo, policy: Policy, directo
     """What this server can do with a prefix; nothing is tried where nothing is to be shared."""
     if policy.mode == "off" or directory is None:
         return Profile(reason="switched off with --state-cache off")
+    log.info("Trying out how this server reuses a prefix; a large model on a small machine takes half a minute.")
     profile = await Probe(backend, info, directory).profile()
     for trial in profile.trials:
-        log.info("%-8s %s, %.0f ms for three questions", trial.name, "exact" if trial.exact else "no", trial.ms)
-    if not profile.sharing:
+        log.info(
+            "  %-8s %s", trial.name, f"exact, {trial.ms:.0f} ms for three questions" if trial.exact else "no use here"
+        )
+    if profile.sharing:
+        log.info("States are shared: %s.", profile.fastest("in-place", "fan-out", "restore"))
+    elif not policy.insists:
         log.warning("States are not shared: %s.", profile.reason)
     if policy.insists and not (profile.exact("restore") if policy.stable else profile.sharing):
         reason = profile.reason or "a slot restored from a file does not give the answers of a cold run"

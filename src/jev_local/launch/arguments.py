@@ -166,7 +166,11 @@ def add_api_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="tokens of a state evaluated at a time (%(default)s)",
     )
-    add("--stable", action="store_true", help="answers that do not depend on what is cached, at the price of speed")
+    add(
+        "--stable",
+        action="store_true",
+        help="the same number for the same question and state, to the last digit; one request at a time, slower",
+    )
 
 
 def parser() -> argparse.ArgumentParser:
