@@ -160,9 +160,8 @@ def show(got: dict[str, Any]) -> None:
     print(f"faults: {_list(got['faults']) or 'none'}")
     if got["samples"]:
         grew = "had too few samples to tell" if grown is None else f"grew by {_mb(grown)}"
-        print(
-            f"memory: {_mb(got['samples'][0]['rss'])} at start, {_mb(got['samples'][-1]['rss'])} at the end; after the warm-up it {grew}"
-        )
+        first, last = (_mb(got["samples"][i]["rss"]) for i in (0, -1))
+        print(f"memory: {first} at the start, {last} at the end; after the warm-up it {grew}")
     print(
         f"saved states: {_mb(store['largest_bytes'])} at most; allowed are {_mb(store['room'])}: the budget of "
         f"{_mb(store['budget'])} and what requests in flight hold. The largest file: {_mb(store['largest_file'])}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ BODY_LIMIT = 24 * MIB
 BODY_SECONDS = 30.0
 """A body that has not arrived whole by then is refused with 408."""
 
+NUMBERS = re.compile(r"(?:0x[0-9a-f]+|\d+)(?:[.\u3002\uff0e\uff61](?:0x[0-9a-f]+|\d+))*", re.IGNORECASE)
+"""A host of nothing but numbers, between any of the full stops that are one in a host name."""
 
 _LEAST = {"workers": 1, "max_in_flight": 1, "cache_min_tokens": 1, "prefix_cache_bytes": 0, "prefill_chunk": 32}
 
@@ -76,6 +80,20 @@ def _require_root(url: str) -> None:
         raise ValueError(f"{shape}, got {url!r} ({error})") from error
     if not named or parts.query or parts.fragment or not url.isprintable() or " " in url:
         raise ValueError(f"{shape}, got {url!r}")
+    if not _is_spelt_out(parts.hostname or ""):
+        raise ValueError(f"{shape}, an IPv4 address as four decimal numbers without leading zeros, got {url!r}")
+
+
+def _is_spelt_out(host: str) -> bool:
+    """Not an address such as 127.1 or 0x7f000001, which some resolvers take and some refuse: the lock that keeps a
+    second API from a server would not know it for the same server."""
+    if NUMBERS.fullmatch(name := host.removesuffix(".")) is None:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def api_key(environment: Mapping[str, str]) -> str:

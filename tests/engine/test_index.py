@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from jev_local.engine.index import INDEX_NAME, JOURNAL_NAME, Index, IndexFailed, Row
+from jev_local.engine.index import INDEX_NAME, JOURNAL_NAME, Index, IndexBlocked, IndexFailed, Row
 
 A, B, C = (Row(f"key-{n}", f"name-{n}", 10, n * 64, 3) for n in "abc")
 
@@ -106,6 +108,17 @@ def wrong_checksum(path: Path) -> None:
         connection.commit()
 
 
+def other_columns(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE prefixes RENAME COLUMN size TO bytes")
+        connection.commit()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 def link(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
@@ -113,7 +126,19 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "harm",
-    [damage_header, damage_page, truncate, garbage, foreign, later_version, wrong_type, wrong_checksum, link],
+    [
+        damage_header,
+        damage_page,
+        truncate,
+        garbage,
+        foreign,
+        later_version,
+        other_columns,
+        wrong_type,
+        wrong_checksum,
+        pipe,
+        link,
+    ],
 )
 def test_one_that_cannot_be_read_is_replaced_by_an_empty_one(
     path: Path, harm: Callable[[Path], None], caplog: pytest.LogCaptureFixture
@@ -139,8 +164,18 @@ def test_one_that_is_gone_is_a_new_one(path: Path, harm: Callable[[Path], None])
 
 def test_one_that_cannot_be_replaced_either_is_an_error(path: Path) -> None:
     path.mkdir()
-    with pytest.raises(IndexFailed, match="cannot be made"):
+    with pytest.raises(IndexBlocked, match="cannot be made"):
         Index(path)
+
+
+def test_one_that_somebody_else_has_open_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(path, A)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+        with pytest.raises(IndexFailed, match=r"cannot be opened \(database is locked\)"):
+            Index(path)
+    assert read(path) == [A]
 
 
 def test_a_file_that_is_locked_is_an_error_and_no_end(path: Path) -> None:
@@ -207,3 +242,57 @@ def test_a_full_disk_is_an_error_and_loses_nothing_that_was_written(path: Path) 
     done = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=True)
     assert len(read(path)) == int(done.stdout) > 10
     assert not path.with_name(JOURNAL_NAME).exists()
+
+
+OPENED_FULL = """
+import resource, signal, sys
+from pathlib import Path
+from jev_local.engine.index import Index, IndexFailed, Row
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+try:
+    print(len(Index(Path(sys.argv[1])).rows()))
+except IndexFailed as error:
+    print(error)
+"""
+
+INTERRUPTED = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE prefixes SET key = key || 'changed'")
+for number in range(1000):
+    connection.execute("INSERT INTO prefixes VALUES (?, 'key', 1, 'x', 1, 1)", (f"name-{number}",))
+os._exit(0)
+"""
+"""Leaves half a change in the file, which the next who opens it has to take back."""
+
+
+def opened_full(path: Path, limit: int) -> str:
+    argv = [sys.executable, "-c", OPENED_FULL, path, str(limit)]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize("limit", [0, 4096])
+def test_a_new_one_on_a_full_disk_is_an_error_that_passes(path: Path, limit: int) -> None:
+    assert "cannot be opened" in opened_full(path, limit)
+    assert read(path) == []
+
+
+@pytest.mark.parametrize("limit", [0, 4096])
+def test_a_good_one_is_left_alone_on_a_full_disk(path: Path, limit: int) -> None:
+    written(path, A, B)
+    assert opened_full(path, limit) == "2"
+    subprocess.run([sys.executable, "-c", INTERRUPTED, path], check=True)
+    assert path.with_name(JOURNAL_NAME).stat().st_size > 4096
+    assert "cannot be opened" in opened_full(path, limit)
+    assert read(path) == [A, B]
+
+
+@pytest.mark.parametrize("limit", [0, 4096])
+def test_one_that_is_no_good_goes_on_a_full_disk_too(path: Path, limit: int) -> None:
+    written(path, A)
+    garbage(path)
+    assert "cannot be made" in opened_full(path, limit)
+    assert read(path) == []

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,11 +19,12 @@ from typing import Any
 
 import pytest
 
+from jev_local.backend.probe import NAMES as PROBE_NAMES
 from jev_local.core.ledger import Entry
 from jev_local.engine import files, folder, snapshots
 from jev_local.engine.folder import NAME, StoreRefused
 from jev_local.engine.index import INDEX_NAME, JOURNAL_NAME
-from jev_local.engine.locks import LOCK_NAME, Occupied
+from jev_local.engine.locks import LOCK_NAME, Occupied, directory_lock
 from jev_local.engine.snapshots import RETRY_SECONDS, Save, Snapshot, SnapshotStore
 
 MANY = 1_000_000
@@ -156,6 +158,31 @@ def test_what_is_not_kept_can_be_used_until_its_block_ends(place: Path, budget: 
     run(scene())
 
 
+def test_what_is_larger_than_the_budget_is_foretold_once_one_was(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def save(store: SnapshotStore, tokens: int, size: int) -> None:
+        async with store.saving(f"{tokens} in {size}", tokens=tokens) as save:
+            assert await save.commit(write(place, save, b"x" * size)) is not None
+
+    async def scene() -> None:
+        async with opened(place, 100) as store:
+            assert store.fits(MANY)
+            await save(store, 1, 90)
+            assert store.fits(MANY), "the most of a short one may be there in any"
+            for _ in range(2):
+                await save(store, 20, 120)
+            assert [store.fits(tokens) for tokens in (1, 16, 17, 20, MANY)] == [True, True, False, False, False]
+            await save(store, 25, 125)
+            assert [store.fits(tokens) for tokens in (20, 21)] == [True, False]
+            await save(store, 25, 100)
+            assert [store.fits(tokens) for tokens in (25, 26)] == [True, False]
+        assert caplog.text.count("larger than --prefix-cache-bytes") == len(caplog.records) == 1
+        async with opened(place, 0) as store:
+            await save(store, 1, 120)
+            assert store.fits(MANY)
+
+    run(scene())
+
+
 def test_a_kept_one_outlives_a_block_that_fails(place: Path) -> None:
     async def scene() -> None:
         async with opened(place) as store:
@@ -211,6 +238,19 @@ def test_closing_deletes_what_came_late(place: Path) -> None:
         assert saved(place) == set()
 
     run(scene())
+
+
+def test_closing_goes_through_when_the_folder_is_gone(place: Path) -> None:
+    async def scene() -> None:
+        async with opened(place) as store:
+            await put(store, place, "a")
+            await store.settled()
+            assert await get(store, "a") is not None, "a use that is still to be written down"
+            shutil.rmtree(place)
+
+    run(scene())
+    place.mkdir(mode=0o700)
+    directory_lock(place).release()
 
 
 def test_a_block_may_outlive_the_store(place: Path) -> None:
@@ -478,6 +518,29 @@ def test_files_without_a_row_go_and_those_of_others_stay(place: Path) -> None:
     run(scene())
 
 
+def test_what_a_probe_left_goes_at_start_and_not_later(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "SWEEP_SECONDS", 0.01)
+    place.mkdir()
+    open_up(place)
+    for name in PROBE_NAMES:
+        (place / name).touch()
+
+    async def scene() -> None:
+        async with opened(place) as store:
+            assert mode(place) == 0o700
+            assert not names(place) & set(PROBE_NAMES)
+            for name in PROBE_NAMES:
+                (place / name).touch()
+            async with store.saving("a", tokens=5) as late:
+                pass
+            write(place, late)
+            while late.name in saved(place):
+                await asyncio.sleep(0)
+        assert set(PROBE_NAMES) < names(place)
+
+    run(scene())
+
+
 @pytest.mark.parametrize(
     "harm", [Path.unlink, lambda path: path.write_bytes(b"x" * 9999), lambda path: os.truncate(path, 5000)]
 )
@@ -740,3 +803,110 @@ def test_a_disk_too_full_for_the_index_is_a_failed_save(place: Path) -> None:
             assert await get(store, "before") is not None
 
     run(scene())
+
+
+OPENED_FULL = """
+import asyncio, logging, resource, signal, sys
+from pathlib import Path
+from jev_local.engine import folder
+from jev_local.engine.snapshots import SnapshotStore
+place, limit = Path(sys.argv[1]), int(sys.argv[2])
+logging.basicConfig(format="%(message)s")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+folder.SWEEP_SECONDS = 0.01
+
+async def main():
+    before = set(place.glob("prefix-*")) if place.exists() else set()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    store = SnapshotStore(place, budget=1000)
+    await store.open()
+    assert store.can_save
+    async with store.holding("before") as snapshot:
+        assert snapshot is None
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    async with store.saving("late", tokens=1) as late:
+        pass
+    (place / late.name).write_bytes(b"state")
+    while (place / late.name).exists():
+        await asyncio.sleep(0)
+    async with store.saving("a", tokens=1) as save:
+        await save.commit((place / save.name).write_bytes(b"state"))
+        assert await store.verify(save.snapshot), "it can be used until then"
+    await store.settled()
+    assert (store.can_save, store.report().reason) == (False, "there is no index")
+    await store.close()
+    assert set(place.glob("prefix-*")) == before
+
+asyncio.run(main())
+"""
+
+INTERRUPTED = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+for number in range(1000):
+    connection.execute("INSERT INTO prefixes VALUES (?, 'key', 1, 'x', 1, 1)", (f"name-{number}",))
+os._exit(0)
+"""
+"""Leaves half a change in the index, which cannot be opened then without writing to it."""
+
+
+@pytest.mark.parametrize("limit", [0, 4096])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_disk_too_full_to_open_the_index_is_no_reason_not_to_start(place: Path, earlier: bool, limit: int) -> None:
+    async def before() -> None:
+        async with opened(place) as store:
+            await put(store, place, "before")
+
+    async def after() -> None:
+        async with opened(place) as store:
+            assert (await get(store, "before") is not None) == earlier
+            assert store.report().entries == len(saved(place)) == earlier
+
+    if earlier:
+        run(before())
+        subprocess.run([sys.executable, "-c", INTERRUPTED, place / INDEX_NAME], check=True)
+    argv = [sys.executable, "-c", OPENED_FULL, place, str(limit)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stderr.splitlines()
+    assert first.startswith("States are not saved, and those saved earlier are not used: the index of saved states ca")
+    assert second == "States are not saved for 60 s: there is no index."
+    assert str(place) not in done.stderr
+    run(after())
+
+
+READ_FULL = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from jev_local.engine.snapshots import SnapshotStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+
+async def main():
+    store = SnapshotStore(Path(sys.argv[1]), budget=1000)
+    await store.open()
+    async with store.holding("before") as snapshot:
+        assert await store.verify(snapshot)
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 4096])
+def test_a_good_index_is_used_on_a_full_disk(place: Path, limit: int) -> None:
+    async def before() -> None:
+        async with opened(place) as store:
+            await put(store, place, "before")
+
+    async def after() -> None:
+        async with opened(place) as store:
+            assert await get(store, "before") is not None
+
+    run(before())
+    argv = [sys.executable, "-c", READ_FULL, place, str(limit)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run(after())

@@ -151,14 +151,15 @@ class FakeBackend:
         reuse: bool,
     ) -> list[Completion]:
         async with self._busy(Call("complete", slot, tuple(prompts), reuse=reuse)):
-            completions = []
-            for prompt in prompts:
+            completions: dict[int, Completion] = {}
+            # The real one puts off what waits for a slot while others are at work, and what waited first comes last.
+            for i in [*range(1, len(prompts)), 0]:
                 forgotten = reuse and self.forgets > 0
                 self.forgets -= forgotten
-                cached = self._take(slot, prompt, reuse=reuse and not forgotten)
+                cached = self._take(slot, prompts[i], reuse=reuse and not forgotten)
                 top = self._top(slot, labels, bias, runners_up)
-                completions.append(Completion(top, cached, len(prompt) - cached, alias=self.alias))
-            return completions
+                completions[i] = Completion(top, cached, len(prompts[i]) - cached, alias=self.alias)
+            return [completions[i] for i in range(len(prompts))]
 
     async def evaluate(self, prompt: Tokens, *, slot: int, reuse: bool) -> Completion:
         async with self._busy(Call("evaluate", slot, (prompt,), reuse=reuse)):

@@ -91,6 +91,7 @@ def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, t
         (["serve", "--backend-url", "http://[::1"], "--backend-url has to look like"),
         (["serve", "--backend-url", "http://a b"], "--backend-url has to look like"),
         (["serve", "--backend-url", "http://box?x=1"], "--backend-url has to look like"),
+        (["serve", "--backend-url", "http://127.1:8097"], "without leading zeros, got 'http://127.1:8097'"),
         (["serve", "--state-cache", "on"], "--state-cache"),
         (["serve", "--cache-min-tokens", "0"], "--cache-min-tokens has to be at least 1, got 0"),
         (["serve", "--prefill-chunk", "31"], "--prefill-chunk has to be at least 32, got 31"),
@@ -192,6 +193,49 @@ def test_settings_begin_their_complaint_with_the_field(wrong: dict[str, Any], co
     with pytest.raises(ValueError, match=f"^{complaint}"):
         ApiSettings(**wrong)
     ApiSettings(cache_min_tokens=1, prefix_cache_bytes=0, prefill_chunk=32, stable=True, state_cache="shared")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.1",
+        "0",
+        "0x7f000001",
+        "0X7F.1",
+        "2130706433",
+        "127.000.000.001",
+        "0177.0.0.1",
+        "127.1.",
+        "256.0.0.1",
+        "1.2.3.4.5",
+        "１２７.1",
+        "127。0。0。1",
+    ],
+)
+def test_an_address_that_only_some_resolvers_understand_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match=r"^backend_url has to look like http://127\.0\.0\.1:8097, .* got 'http://"):
+        ApiSettings(backend_url=f"http://{host}:8097")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "10.0.0.5",
+        "0.0.0.0",
+        "host1",
+        "1.example.com",
+        "0x7f.example",
+        "1-2",
+        "0xyz",
+    ],
+)
+def test_addresses_and_names_are_taken(host: str) -> None:
+    for end in ("", ":8097", "/"):
+        ApiSettings(backend_url=f"http://{host}{end}")
 
 
 def test_a_password_in_a_url_is_refused_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,16 +23,24 @@ from jev_local.core.plan import Tokens, common
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a slot holds. `marks`: the lengths at which the server can go on from it, where it cannot cut it back
-    anywhere as it can with attention alone; None where it can."""
+    """What a slot is known to begin with. `marks`: the lengths at which the server can go on from it, where it cannot
+    cut it back anywhere as it can with attention alone; None where it can. `ends`: it holds `tokens` and no more;
+    otherwise `most` tokens at most."""
 
     tokens: Tokens = ()
     marks: tuple[int, ...] | None = None
+    ends: bool = True
+    most: int = 0
+
+    @property
+    def occupied(self) -> int:
+        """Tokens of the context that it may take."""
+        return max(self.most, len(self.tokens))
 
     def reusable(self, prompt: Tokens) -> int:
         """How many of the first tokens of `prompt` need no evaluation in this slot."""
         agreed = common(self.tokens, prompt)
-        if self.marks is None or agreed == len(self.tokens):
+        if self.marks is None or (self.ends and agreed == len(self.tokens)):
             return agreed
         return max((mark for mark in self.marks if mark <= agreed), default=0)
 
@@ -112,7 +120,7 @@ class SlotTable:
         lease = self._leases.pop(ticket)
         slot = self._slots[lease.slot]
         slot.contents, slot.left_at = contents, self._clock
-        slot.occupied = max(slot.occupied, lease.need) if contents == UNKNOWN else len(contents.tokens)
+        slot.occupied = max(slot.occupied, lease.need) if contents == UNKNOWN else contents.occupied
         for held in self._slots:
             if held.ticket == ticket:
                 held.ticket = None

@@ -17,8 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from jev_local.backend.probe import NAMES as PROBE_NAMES
 from jev_local.engine.files import NotPrivate, look, private_folder, remove
-from jev_local.engine.index import INDEX_NAME, JOURNAL_NAME, Index, IndexFailed, Row
+from jev_local.engine.index import INDEX_NAME, JOURNAL_NAME, Index, IndexBlocked, IndexFailed, Row
 from jev_local.engine.locks import LOCK_NAME, Hold, directory_lock
 from jev_local.errors import JevError
 
@@ -40,11 +41,15 @@ class StoreRefused(JevError):
 
 class SlotFolder:
     """Names are given out and taken back on the loop, in whose order the index hears of them, in a thread of its own.
-    Files are touched in any worker thread. After `close` there is no index, and deleting still works."""
+    Files are touched in any worker thread. After `close` there is no index, and deleting still works.
+
+    Where the index cannot be opened for now, there is none either: nothing is saved for later then, and the files that
+    are there stay as they are, because nobody knows which of them are good."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: set[str] = set()
+        self._knows = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._index: Index | None = None
@@ -56,8 +61,9 @@ class SlotFolder:
         """Take the folder, and delete what its index does not name. Returns the rows whose files are there, the one
         used longest ago first. Raises StoreRefused, LockRefused or Occupied."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="index")
-        rows, strays = await asyncio.get_running_loop().run_in_executor(self._thread, self._take)
-        self._known = {row.name for row in rows}
+        rows, strays, unread = await asyncio.get_running_loop().run_in_executor(self._thread, self._take)
+        self._known = {row.name for row in rows} | unread
+        self._knows = True
         if strays:
             log.warning("Saved states that are not there as they were saved are dropped: %d.", len(strays))
             await self.delete([name for name in strays if NAME.fullmatch(name)], unlist=strays)
@@ -74,8 +80,9 @@ class SlotFolder:
         await self.settled()
         thread, self._thread = self._thread, None
         if thread is not None:
-            if self._index is not None:
-                await self._sweep()
+            if self._knows:  # else it was not opened, and every file would look unknown
+                with suppress(OSError):  # the folder may be gone, and the lock has to go all the same
+                    await self._sweep()
             await asyncio.get_running_loop().run_in_executor(thread, self._leave)
             thread.shutdown(wait=False)
 
@@ -102,6 +109,8 @@ class SlotFolder:
 
     async def add(self, row: Row) -> None:
         """Let `row` survive a restart. Raises IndexFailed."""
+        if self._thread is not None and self._index is None:
+            raise IndexFailed("there is no index")
         await self._in_index(lambda index: index.add(row))
 
     def touch(self, name: str) -> None:
@@ -121,12 +130,23 @@ class SlotFolder:
         if self._thread is not None and (self._sweeper is None or self._sweeper.done()):
             self._sweeper = asyncio.create_task(self._sweep_for_a_while())
 
-    def _take(self) -> tuple[list[Row], list[str]]:
+    def _take(self) -> tuple[list[Row], list[str], set[str]]:
+        """Rows whose files are there, names of those whose are not, and the files of which no index tells."""
         try:
             private_folder(self._path, is_ours=_is_ours)
             self._lock = directory_lock(self._path)
-            self._index = Index(self._path / INDEX_NAME)
-            rows = self._index.rows()
+            remove(self._path, PROBE_NAMES)  # of an API that was killed; who holds the lock has not probed yet
+            try:
+                self._index = Index(self._path / INDEX_NAME)
+                rows = self._index.rows()
+            except IndexBlocked:
+                raise
+            except IndexFailed as error:
+                if self._index is not None:
+                    self._index.close()
+                self._index = None
+                log.warning("States are not saved, and those saved earlier are not used: %s.", error)
+                return [], [], {entry.name for entry in self._path.iterdir() if NAME.fullmatch(entry.name)}
         except NotPrivate as error:
             raise StoreRefused(f"The folder of saved states {error} (--slot-cache-dir).") from error
         except OSError as error:
@@ -140,7 +160,7 @@ class SlotFolder:
                 there.append(row)
             else:
                 strays.append(row.name)
-        return there, strays
+        return there, strays, set()
 
     def _is_there(self, row: Row) -> bool:
         if NAME.fullmatch(row.name) is None:
@@ -149,11 +169,13 @@ class SlotFolder:
         return found is not None and found.size == row.size
 
     def _leave(self) -> None:
-        if self._index is not None:
-            self._index.close()
-        if self._lock is not None:
-            self._lock.release()
-        self._index = self._lock = None
+        index, lock, self._index, self._lock = self._index, self._lock, None, None
+        try:
+            if index is not None:
+                index.close()
+        finally:
+            if lock is not None:
+                lock.release()
 
     async def _in_index(self, work: Callable[[Index], None]) -> None:
         if self._thread is not None and self._index is not None:
@@ -187,4 +209,4 @@ class SlotFolder:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (INDEX_NAME, JOURNAL_NAME, LOCK_NAME) or NAME.fullmatch(name) is not None
+    return name in (INDEX_NAME, JOURNAL_NAME, LOCK_NAME, *PROBE_NAMES) or NAME.fullmatch(name) is not None

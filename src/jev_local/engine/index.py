@@ -40,7 +40,11 @@ COMMIT;
 
 
 class IndexFailed(OSError):
-    """The index cannot be written: what is not in it does not survive a restart."""
+    """The index cannot be read or written now: what is not in it does not survive a restart."""
+
+
+class IndexBlocked(IndexFailed):
+    """Something that cannot be removed is where the index should be. That does not pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,9 @@ class Row:
 
 
 class Index:
-    """All methods belong to one thread, which SQLite sees to. One that cannot be read is replaced by an empty one:
-    nothing in it is worth more than the reading of a prompt."""
+    """All methods belong to one thread, which SQLite sees to. One that is no good is replaced by an empty one: nothing
+    in it is worth more than the reading of a prompt. One that only cannot be opened now, as on a full disk, is left as
+    it is and raises IndexFailed: it is good again when the disk is."""
 
     def __init__(self, path: Path) -> None:
         self._touched: dict[str, None] = {}
@@ -64,17 +69,25 @@ class Index:
             self._connection = _connect(path)
             return
         except (sqlite3.Error, OSError, ValueError) as error:
+            if not _is_no_good(path, error):
+                raise IndexFailed(f"the index of saved states cannot be opened ({_reason(error)})") from error
             log.warning("The index of saved states cannot be used (%s): starting with an empty one.", _reason(error))
         try:
             for name in (path, path.with_name(path.name + "-journal")):
                 name.unlink(missing_ok=True)
+        except OSError as error:
+            raise IndexBlocked(f"the index of saved states cannot be made ({_reason(error)})") from error
+        try:
             self._connection = _connect(path)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:
             raise IndexFailed(f"the index of saved states cannot be made ({_reason(error)})") from error
 
     def rows(self) -> list[Row]:
         """All of them, the one used longest ago first."""
-        return _rows(self._connection)
+        try:
+            return _rows(self._connection)
+        except (sqlite3.Error, ValueError) as error:
+            raise IndexFailed(f"the index of saved states cannot be read ({_reason(error)})") from error
 
     def add(self, row: Row) -> None:
         with self._transaction() as connection:
@@ -144,7 +157,12 @@ def _connect(path: Path) -> sqlite3.Connection:
             raise ValueError("it is not ours")
         if connection.execute("PRAGMA quick_check").fetchone()[0] != "ok":
             raise ValueError("it is damaged")
-        _rows(connection)
+        try:
+            _rows(connection)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                raise
+            raise ValueError("it is damaged") from error  # it has other columns, and will have them next time
     except BaseException:
         connection.close()
         raise
@@ -161,6 +179,19 @@ def _rows(connection: sqlite3.Connection) -> list[Row]:
         if not (texts and numbers and CHECKSUM.fullmatch(row.checksum)):
             raise ValueError("it is damaged")
     return rows
+
+
+def _is_no_good(path: Path, error: Exception) -> bool:
+    """Whether what `_connect` raised is the fault of what lies at `path`, and not of the disk or of whoever else has
+    it open."""
+    if isinstance(error, OSError):
+        try:
+            return not stat.S_ISREG(path.lstat().st_mode)
+        except OSError:
+            return False
+    if isinstance(error, sqlite3.Error):
+        return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+    return True
 
 
 def _reason(error: Exception) -> str:

@@ -23,14 +23,14 @@ from jev_local.core.readout import (
     steps,
     warnings,
 )
-from jev_local.core.sharing import Sharing
-from jev_local.engine.seat import NO_LEAD, Lead, Pass, Seat
+from jev_local.core.sharing import SHORT_LEAD, Sharing
+from jev_local.engine.seat import Pass, Seat
 from jev_local.engine.warm import Warm, Warmer
 from jev_local.errors import BackendFault
 
-NEAR = 64
-"""Tokens. A server that cannot cut a slot back leaves a mark where an evaluation starts only if the prompt's end is
-within a batch; so where the next question is longer, a prompt of one token more goes before it."""
+LONG_LEAD = 32
+"""Tokens that questions have in common behind the state, from which on a round trip of its own for them pays: any of
+several prompts may be the first to be evaluated, and only what was there before can be asked of each."""
 
 AT_ONCE = 16
 """Questions of a round trip. After each, those who wait for a slot go first."""
@@ -157,14 +157,14 @@ class Lane:
                 completions += await self._seat.read([prompt], how, reuse=True)
             expected = [self._sharing.split] * len(looks)
         else:
-            lead = self._lead(prompts[0])
-            first = self._plan.prefix if lead.prompts else self._warm.ready
-            completions = await self._seat.read(prompts, how, reuse=True, lead=lead)
-            expected = [first, *[max(first, self._plan.prefix)] * (len(looks) - 1)]
-        short = [got.cached_tokens < least for got, least in zip(completions, expected, strict=True)]
-        # The first may only have met a slot that somebody else emptied; what comes after it had its prefix.
-        if self._is_prepared() and any(short[1:]):
-            self._seat.session.distrust(self._sharing.strategy)
+            least = await self._lead(prompts[0])
+            completions = await self._seat.read(prompts, how, reuse=True)
+            expected = [least] * len(looks)
+        if self._is_prepared() and len(looks) > 1:
+            short = sum(got.cached_tokens < least for got, least in zip(completions, expected, strict=True))
+            # One may have met a slot that somebody else emptied, and one of them the first that was evaluated.
+            if 2 * short > len(looks):
+                self._seat.session.distrust(self._sharing.strategy)
         return [
             await self._checked(look, completion, how, least=least)
             for look, completion, least in zip(looks, completions, expected, strict=True)
@@ -196,24 +196,43 @@ class Lane:
         (again,) = await self._seat.read([look.prompt], how, reuse=False)
         return again
 
-    def _lead(self, prompt: Tokens) -> Lead:
-        """What has to go before `prompt`, the shortest, for a server that goes on only from its marks."""
-        stem, prefix, marks = len(self._plan.stem), self._plan.prefix, self._seat.marks
-        if self._seat.session.profile.truncates or not prefix:
-            return NO_LEAD
+    async def _lead(self, prompt: Tokens) -> int:
+        """Have the slot ready for prompts like `prompt` in any order; how much each of them reuses then.
+
+        A server that goes on only from its marks leaves one where an evaluation starts that is near its end. So the
+        prefix is evaluated to its end, and one token more from there.
+        """
+        stem, prefix = len(self._plan.stem), self._plan.prefix
+        if not prefix:
+            return self._warm.ready
+        if self._seat.session.profile.truncates:
+            if not self._is_prepared() or prefix - self._warm.ready < LONG_LEAD:
+                return self._warm.ready
+            if self._seat.reusable(prompt[:prefix]) < prefix:
+                with self._seat.tally.stage("prefix"):
+                    await self._seat.evaluate(prompt[:prefix], reuse=True)
+            return prefix
+        if prefix in self._seat.marks and not self._ends_at(prefix):
+            return prefix
+        with self._seat.tally.stage("prefix"):
+            await self._mark(prompt, stem, prefix)
+        return prefix
+
+    async def _mark(self, prompt: Tokens, stem: int, prefix: int) -> None:
         ends: list[int] = []
-        # A slot that ends at the prefix can be gone on from there once, and has no mark there yet.
-        if len(self._seat.lease.contents.tokens) != prefix:
-            if prefix in marks:
-                return NO_LEAD
-            ends += [] if stem in marks else [stem]
-            if prefix > stem:
-                ends += [stem + 1] if prefix - stem > NEAR else []
-                ends += [prefix]
-        if len(prompt) - prefix > NEAR:
-            ends += [prefix + 1]
-        kept = (stem, prefix) if stem in (*marks, *ends) else (prefix,)
-        return Lead(tuple(prompt[:end] for end in ends), kept)
+        if not self._ends_at(prefix):
+            if stem not in self._seat.marks and not self._ends_at(stem):
+                ends.append(stem)
+            # A long way to the prefix would be begun too far from its end.
+            ends += [stem + 1, prefix] if prefix - stem > SHORT_LEAD else [prefix]
+        ends.append(prefix + 1)
+        for end in dict.fromkeys(ends):
+            await self._seat.evaluate(prompt[:end], reuse=True)
+        self._seat.marked((stem, prefix) if stem in (*self._seat.marks, *ends) else (prefix,))
+
+    def _ends_at(self, length: int) -> bool:
+        held = self._seat.lease.contents
+        return held.ends and len(held.tokens) == length
 
 
 def groups(share: Sequence[Asked]) -> Iterator[list[Asked]]:

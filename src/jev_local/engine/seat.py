@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from jev_local.backend.port import Backend, Completion, Saved
-from jev_local.core.plan import Tokens
+from jev_local.core.plan import Tokens, common
 from jev_local.core.slots import UNKNOWN, Contents
 from jev_local.engine.pool import Lease
 from jev_local.engine.session import Session
@@ -28,17 +28,6 @@ class Pass:
     beside: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """Prompts that go before those that are read, so that the slot can be gone on from at `marks` afterwards."""
-
-    prompts: tuple[Tokens, ...] = ()
-    marks: tuple[int, ...] = ()
-
-
-NO_LEAD = Lead()
-
-
 @dataclass(slots=True)
 class Seat:
     """`marks` are the lengths at which this slot can be gone on from, where the model cannot be cut back anywhere."""
@@ -49,6 +38,11 @@ class Seat:
     tally: Tally
     marks: tuple[int, ...] = ()
 
+    def marked(self, marks: tuple[int, ...]) -> None:
+        """The slot can be gone on from at `marks`, whatever is evaluated behind them."""
+        self.marks = marks
+        self.lease.contents = replace(self.lease.contents, marks=self._marks())
+
     def reusable(self, tokens: Tokens) -> int:
         """How many of the first `tokens`, which begin with the stem that the slot was asked for, need no evaluation."""
         touched = self.lease.contents != UNKNOWN
@@ -58,27 +52,22 @@ class Seat:
         """Bring `tokens` into the slot, where they end exactly."""
         self.session.pool.require_open()
         completion = await self.backend.evaluate(tokens, slot=self.lease.slot, reuse=reuse)
-        self._took(tokens, [completion], reuse=reuse, prepared=True)
+        self._took([tokens], [completion], reuse=reuse, prepared=True)
 
-    async def read(
-        self, prompts: Sequence[Tokens], how: Pass, *, reuse: bool, lead: Lead = NO_LEAD
-    ) -> list[Completion]:
-        """One forward pass per prompt, one after another, after those of `lead`, which are not read."""
+    async def read(self, prompts: Sequence[Tokens], how: Pass, *, reuse: bool) -> list[Completion]:
+        """One forward pass per prompt, one after another. In which order, llama-server decides: while other slots are
+        at work it puts off what waits for this one, and takes it up as it comes."""
         self.session.pool.require_open()
         completions = await self.backend.complete(
-            [*lead.prompts, *prompts],
+            prompts,
             slot=self.lease.slot,
             labels=how.labels,
             bias=how.bias,
             runners_up=how.beside,
             reuse=reuse,
         )
-        ahead, read = completions[: len(lead.prompts)], completions[len(lead.prompts) :]
-        if ahead:
-            self._took(lead.prompts[-1], ahead, reuse=reuse, prepared=True)
-            self.marks = lead.marks
-        self._took(prompts[-1], read, reuse=reuse, prepared=False)
-        return read
+        self._took(prompts, completions, reuse=reuse, prepared=False)
+        return completions
 
     async def require_same_server(self) -> None:
         """Raises BackendUnavailable where another run of the server answers by now. It may have come up between two
@@ -105,14 +94,20 @@ class Seat:
         self.session.pool.require_open()
         return await to_the_end(self.backend.save(self.lease.slot, name))
 
-    def _took(self, held: Tokens, completions: Sequence[Completion], *, reuse: bool, prepared: bool) -> None:
+    def _took(
+        self, prompts: Sequence[Tokens], completions: Sequence[Completion], *, reuse: bool, prepared: bool
+    ) -> None:
         if completions[0].alias != self.session.info.alias:
             # Token ids of one vocabulary mean nothing in another's.
             raise BackendUnavailable("The inference server has changed its model. Try again in a moment.")
         self.tally.count(completions, prepared=prepared)
         if not reuse:
             self.marks = ()
-        self.lease.contents = Contents(held, self._marks())
+        # Of several prompts any may have been the last one, so what they begin with is all that is known.
+        known = min(common(prompts[0], prompt) for prompt in prompts)
+        self.lease.contents = Contents(
+            prompts[0][:known], self._marks(), ends=len(prompts) == 1, most=max(map(len, prompts))
+        )
 
     def _marks(self) -> tuple[int, ...] | None:
         return None if self.session.profile.truncates else self.marks

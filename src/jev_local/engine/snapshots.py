@@ -94,6 +94,8 @@ class SnapshotStore:
         self._one_by_one = asyncio.Lock()
         self._off_until = -math.inf
         self._reason: str | None = None
+        self._bytes_per_token = math.inf
+        self._too_large = False
 
     async def open(self) -> None:
         """Take the folder and what earlier runs left in it. Raises StoreRefused, LockRefused or Occupied."""
@@ -140,17 +142,20 @@ class SnapshotStore:
     async def holding(self, key: str) -> AsyncIterator[Snapshot | None]:
         """The saved prefix of `key`, safe to restore and safe from deletion until the block ends. None: read it."""
         entry = await self._pinned(key)
-        if entry is None:
-            yield None
-            return
         try:
-            yield _snapshot(entry)
+            yield None if entry is None else _snapshot(entry)
         finally:
-            await self._drop(self._ledger.unpin(entry))
+            if entry is not None:
+                await self._drop(self._ledger.unpin(entry))
 
     def has(self, key: str) -> bool:
         """Whether there is a saved prefix of `key`, sound or not."""
         return self._ledger.peek(key) is not None
+
+    def fits(self, tokens: int) -> bool:
+        """Whether it may be worth saving a prefix of `tokens`: not if it would be larger than the whole budget. Nothing
+        is foretold before one was, as part of each file is the same for any length and short ones say too much."""
+        return not self._too_large or tokens * self._bytes_per_token <= self._ledger.budget
 
     async def verify(self, snapshot: Snapshot) -> bool:
         """Whether `snapshot` can still be restored: to be asked right before each time. If not, it is forgotten."""
@@ -203,12 +208,19 @@ class SnapshotStore:
             await asyncio.shield(self._folder.delete([save.name]))
             return None
         entry = Entry(save.key, save.name, size, save.tokens, "memory")
+        self._weigh(entry)
         file = self._files[save.name] = _File(entry, seen)
         self._ledger.pin(entry)
         self._delete(self._ledger.admit(entry))
         if self._is_kept(entry):
             self._folder.begin(self._enter(file))
         return entry
+
+    def _weigh(self, entry: Entry) -> None:
+        self._bytes_per_token = min(self._bytes_per_token, entry.size / max(entry.tokens, 1))
+        if entry.size > self._ledger.budget > 0 and not self._too_large:
+            self._too_large = True
+            log.warning("States of %d tokens are larger than --prefix-cache-bytes: they are not kept.", entry.tokens)
 
     async def _enter(self, file: _File) -> None:
         async with self._one_by_one:  # hashing several files at once only makes the disk slower for requests
@@ -237,10 +249,9 @@ class SnapshotStore:
             if not sound:
                 self._ledger.missed()
                 await self._drop(self._ledger.unpin(entry))
-        if not sound:
-            return None
-        self._folder.touch(entry.name)
-        return entry
+        if sound:
+            self._folder.touch(entry.name)
+        return entry if sound else None
 
     async def _is_sound(self, file: _File) -> bool:
         """Whether it is the file that was saved. If not, it is forgotten."""
@@ -271,8 +282,7 @@ class SnapshotStore:
             self._delete(self._ledger.forget(entry.key), unlist=[entry.name])
 
     async def _drop(self, gone: Sequence[Entry], *, unlist: Sequence[str] = ()) -> None:
-        task = self._delete(gone, unlist=unlist)
-        if task is not None:
+        if (task := self._delete(gone, unlist=unlist)) is not None:
             await asyncio.shield(task)
 
     def _delete(self, gone: Sequence[Entry], *, unlist: Sequence[str] = ()) -> asyncio.Task[None] | None:

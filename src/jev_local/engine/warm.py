@@ -82,7 +82,8 @@ class Warmer:
         """Save what only a slot holds until now, as after a single question, which saves nothing. A slot that can be
         cut back evaluates one token for it; in another the whole prefix would have to be evaluated again."""
         missing = sharing.make and not self._store.has(self._key(seat, prefix))
-        if missing and self._store.can_save and seat.session.profile.truncates:
+        possible = self._store.can_save and self._store.fits(len(prefix)) and seat.session.profile.truncates
+        if missing and possible:
             await self.renew(seat, prefix, keep=True)
 
     async def _find(self, seat: Seat, prefix: Tokens) -> Snapshot | None:
@@ -101,7 +102,7 @@ class Warmer:
 
     async def _save(self, seat: Seat, prefix: Tokens) -> Snapshot | None:
         """The snapshot, or None where it could not be made: answers do not need it."""
-        if not self._store.can_save:
+        if not self._store.can_save or not self._store.fits(len(prefix)):
             return None
         save = await self._stack.enter_async_context(self._store.saving(self._key(seat, prefix), tokens=len(prefix)))
         try:
