@@ -48,7 +48,7 @@ def test_the_official_sdk(api: str) -> None:
         assert set(reply.answers) == set(QUESTIONS)
         assert reply.request_id.startswith("req_")
         # One a question, and on a hybrid those of the prompts that leave a mark to go back to.
-        assert 3 <= reply.usage.output_tokens <= 6
+        assert 3 <= reply.usage.output_tokens <= 7
         assert client.models.list()
         # Over 1 KiB: the SDK sends a zstd body.
         long = client.system_one(state="The kettle is broken. " * 100, questions={"refund": QUESTIONS["refund"]})

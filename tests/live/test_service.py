@@ -74,8 +74,8 @@ def test_the_example_is_answered_whole(api: str) -> None:
     asked = got["usage"]["input_tokens"]
     reused = int(headers["x-jev-local-cached-tokens"])
     # What a hybrid evaluates ahead of the questions, so that it can go back there, comes on top of them.
-    assert asked <= reused + evaluated <= asked + prefix + 1
-    assert 12 <= got["usage"]["output_tokens"] <= 15
+    assert asked <= reused + evaluated <= asked + prefix + 2
+    assert 12 <= got["usage"]["output_tokens"] <= 16
     assert reused >= 11 * prefix
     assert evaluated <= asked - 11 * prefix + 2 * 12
 

@@ -23,10 +23,13 @@ from jev_local.core.readout import (
     steps,
     warnings,
 )
-from jev_local.core.sharing import SHORT_LEAD, Sharing
+from jev_local.core.sharing import Sharing
 from jev_local.engine.seat import Pass, Seat
 from jev_local.engine.warm import Warm, Warmer
 from jev_local.errors import BackendFault
+
+NEAR = 12
+"""Tokens. A mark is left where an evaluation starts less than a batch from its end; the smallest batches have 16."""
 
 LONG_LEAD = 32
 """Tokens that questions have in common behind the state, from which on a round trip of its own for them pays: any of
@@ -224,7 +227,7 @@ class Lane:
             if stem not in self._seat.marks and not self._ends_at(stem):
                 ends.append(stem)
             # A long way to the prefix would be begun too far from its end.
-            ends += [stem + 1, prefix] if prefix - stem > SHORT_LEAD else [prefix]
+            ends += [stem + 1, prefix] if prefix - stem > NEAR else [prefix]
         ends.append(prefix + 1)
         for end in dict.fromkeys(ends):
             await self._seat.evaluate(prompt[:end], reuse=True)
