@@ -14,6 +14,7 @@ from jev_local.core.sharing import (
     Strategy,
     Trial,
     choose,
+    to_be_marked,
     without_snapshot,
 )
 
@@ -147,3 +148,24 @@ def test_doubt_takes_one_belief_at_a_time() -> None:
     assert (nothing.sharing, nothing.exact("plain")) == (False, True)
     assert "not reused" in nothing.reason
     assert whole.doubting("restore").exact("in-place")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "held", "marks", "ends"),
+    [
+        (309, 300, (), (309, 310)),
+        (309, -1, (300,), (309, 310)),
+        (309, -1, (), (300, 309, 310)),
+        (309, 309, (309,), (310,)),
+        (400, 300, (), (301, 400, 401)),
+        (400, -1, (), (300, 301, 400, 401)),
+        (300, 300, (), (301,)),
+        (300, -1, (), (300, 301)),
+    ],
+    ids=["ends at the stem", "marked at the stem", "holds something else", "ends at the prefix", "a long lead",
+         "a long lead behind something else", "no lead", "no lead behind something else"],
+)  # fmt: skip
+def test_a_mark_takes_an_evaluation_that_starts_there(
+    prefix: int, held: int, marks: tuple[int, ...], ends: tuple[int, ...]
+) -> None:
+    assert to_be_marked(STEM, prefix, held=held, marks=marks) == ends

@@ -74,12 +74,17 @@ class _Run:
         yield
         self.ms = min(self.ms, (perf_counter() - begun) * 1000)
 
-    def is_like(self, cold: _Run) -> bool:
+    def is_like(self, cold: _Run, name: str) -> bool:
         """Whether these are the answers of `cold`, as far as other steps of evaluation leave them the same."""
         own = [_distance(self.tops[at], top) for at, top in cold.tops.items()]
         apart = [_distance(cold.tops[1 - state, question], top) for (state, question), top in cold.tops.items()]
         bound = max(ALIKE * len(own), HALF_WAY * sum(apart))
-        log.debug("answers %s from cold ones, which are %s apart", own, apart)
+        log.info(
+            "  %-8s %.3f in all from the cold answers, which are %.3f from the other state's",
+            name,
+            sum(own),
+            sum(apart),
+        )
         return self.reused and sum(own) <= bound
 
 
@@ -116,11 +121,12 @@ class Probe:
             await asyncio.to_thread(self._delete)
         await self._empty()
         # A slot that was restored has to be as good to go on from as one that was evaluated in.
-        resumes = fan_out.is_like(cold) or not self._sizes
+        goes_on = fan_out.is_like(cold, "fan-out")
+        resumes = goes_on or not self._sizes
         trials = (
-            Trial("in-place", exact=in_place.is_like(cold) and resumes, ms=in_place.ms),
-            Trial("fan-out", exact=fan_out.is_like(cold) and self._info.slots > 1, ms=fan_out.ms),
-            Trial("restore", exact=restore.is_like(cold), ms=restore.ms),
+            Trial("in-place", exact=in_place.is_like(cold, "in-place") and resumes, ms=in_place.ms),
+            Trial("fan-out", exact=goes_on and self._info.slots > 1, ms=fan_out.ms),
+            Trial("restore", exact=restore.is_like(cold, "restore"), ms=restore.ms),
             plain,
         )
         works = any(trial.exact for trial in trials if trial is not plain)

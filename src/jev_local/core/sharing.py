@@ -18,6 +18,10 @@ CLEARLY = 0.8
 """A way that costs more memory is taken when it needs less than this share of the time: two runs of the same way
 differ by a tenth on a quiet machine and by more on a busy one."""
 
+NEAR = 12
+"""Tokens. A server that cannot cut a slot back leaves a mark where an evaluation starts less than a batch from its end;
+the smallest batches have 16."""
+
 SHORT_LEAD = 8
 """Tokens that the questions have in common beyond the state, as "Question:", and that are not worth a snapshot of
 their own: every question evaluates them where each goes back to the state's end."""
@@ -133,3 +137,17 @@ def without_snapshot(sharing: Sharing, policy: Policy, profile: Profile) -> Shar
     if sharing.strategy not in ("fan-out", "restore") or policy.stable:
         return sharing
     return replace(sharing, strategy="in-place" if profile.exact("in-place") else "plain")
+
+
+def to_be_marked(stem: int, prefix: int, *, held: int, marks: tuple[int, ...]) -> tuple[int, ...]:
+    """The lengths to evaluate a prompt to, one after another, so that a slot can be gone on from at `prefix` whatever
+    is evaluated behind it: to the prefix's end, and one token more from there.
+
+    held: where the slot ends. marks: where it can be gone on from already.
+    """
+    if held == prefix:
+        return (prefix + 1,)
+    begun = () if held == stem or stem in marks else (stem,)
+    # A long way to the prefix would be begun too far from its end to leave a mark at the stem.
+    middle = (stem + 1,) if prefix - stem > NEAR else ()
+    return tuple(dict.fromkeys((*begun, *middle, prefix, prefix + 1)))

@@ -23,13 +23,10 @@ from jev_local.core.readout import (
     steps,
     warnings,
 )
-from jev_local.core.sharing import Sharing
+from jev_local.core.sharing import Sharing, to_be_marked
 from jev_local.engine.seat import Pass, Seat
 from jev_local.engine.warm import Warm, Warmer
 from jev_local.errors import BackendFault
-
-NEAR = 12
-"""Tokens. A mark is left where an evaluation starts less than a batch from its end; the smallest batches have 16."""
 
 LONG_LEAD = 32
 """Tokens that questions have in common behind the state, from which on a round trip of its own for them pays: any of
@@ -200,11 +197,7 @@ class Lane:
         return again
 
     async def _lead(self, prompt: Tokens) -> int:
-        """Have the slot ready for prompts like `prompt` in any order; how much each of them reuses then.
-
-        A server that goes on only from its marks leaves one where an evaluation starts that is near its end. So the
-        prefix is evaluated to its end, and one token more from there.
-        """
+        """Have the slot ready for prompts like `prompt` in any order; how much each of them reuses then."""
         stem, prefix = len(self._plan.stem), self._plan.prefix
         if not prefix:
             return self._warm.ready
@@ -215,27 +208,16 @@ class Lane:
                 with self._seat.tally.stage("prefix"):
                     await self._seat.evaluate(prompt[:prefix], reuse=True)
             return prefix
-        if prefix in self._seat.marks and not self._ends_at(prefix):
+        contents, marks = self._seat.lease.contents, self._seat.marks
+        held = len(contents.tokens) if contents.ends else -1
+        if prefix in marks and held != prefix:
             return prefix
+        ends = to_be_marked(stem, prefix, held=held, marks=marks)
         with self._seat.tally.stage("prefix"):
-            await self._mark(prompt, stem, prefix)
+            for end in ends:
+                await self._seat.evaluate(prompt[:end], reuse=True)
+        self._seat.marked((stem, prefix) if stem in (*marks, *ends) else (prefix,))
         return prefix
-
-    async def _mark(self, prompt: Tokens, stem: int, prefix: int) -> None:
-        ends: list[int] = []
-        if not self._ends_at(prefix):
-            if stem not in self._seat.marks and not self._ends_at(stem):
-                ends.append(stem)
-            # A long way to the prefix would be begun too far from its end.
-            ends += [stem + 1, prefix] if prefix - stem > NEAR else [prefix]
-        ends.append(prefix + 1)
-        for end in dict.fromkeys(ends):
-            await self._seat.evaluate(prompt[:end], reuse=True)
-        self._seat.marked((stem, prefix) if stem in (*self._seat.marks, *ends) else (prefix,))
-
-    def _ends_at(self, length: int) -> bool:
-        held = self._seat.lease.contents
-        return held.ends and len(held.tokens) == length
 
 
 def groups(share: Sequence[Asked]) -> Iterator[list[Asked]]:
