@@ -27,7 +27,9 @@ backends: dict[str, str] = {}
 
 
 @contextmanager
-def llama_server(model: Path, folder: Path, *, port: int | None = None, **options: int) -> Iterator[tuple[str, Child]]:
+def llama_server(
+    model: Path, folder: Path, *, port: int | None = None, mmproj: Path | None = None, **options: int
+) -> Iterator[tuple[str, Child]]:
     """A llama-server of the wheel, on a free port unless one is given, loaded: its URL and its process."""
     folder.mkdir(parents=True, exist_ok=True)
     slots = folder / "slots"
@@ -36,7 +38,15 @@ def llama_server(model: Path, folder: Path, *, port: int | None = None, **option
     slot_dirs[f"http://127.0.0.1:{port}"] = slots
     child = Child(
         "llama-server",
-        wheel_command(ServerOptions(model=str(model), port=port, slot_dir=str(slots), **options)),
+        wheel_command(
+            ServerOptions(
+                model=str(model),
+                port=port,
+                slot_dir=str(slots),
+                mmproj=None if mmproj is None else str(mmproj),
+                **options,
+            )
+        ),
         log=folder / "llama-server.log",
         environment=server_environment(os.environ),
     )

@@ -20,9 +20,9 @@ PACKAGE = "jev_local"
 ROOMS: dict[str, tuple[str, ...]] = {
     "base": ("", "errors", "settings"),
     "core": ("core",),
-    "port": ("backend", "backend.port", "backend.probe"),
+    "port": ("backend", "backend.port", "backend.probe", "backend.trials"),
     # Only the composition root knows that there is a llama-server ...
-    "llama": ("backend.llama", "backend.dialect"),
+    "llama": ("backend.llama", "backend.dialect", "backend.transport", "backend.written"),
     # ... and only the launcher that one comes with the package.
     "embedded": ("backend.embedded", "backend.child"),
     "engine": ("engine",),
@@ -58,6 +58,8 @@ ONLY_IN: dict[str, set[str]] = {
     "uvicorn": {"serve", "launch", "app"},  # app: web.malformed answers what never reaches an app
     "pydantic": {"wire", "app"},
     "zstandard": {"wire"},
+    "PIL": {"wire"},
+    "python_multipart": {"wire"},
     "httpx": {"llama", "client", "launch"},
     "rich": {"cli", "launch"},
     "filelock": {"launch", "engine"},

@@ -15,6 +15,7 @@
         ├── BackendTimeout      no answer in time (504)
         └── BackendFault        an answer that makes no sense (502)
             ├── NotSupported    it was started without what was asked for
+            ├── Misspelled      it read other tokens in a text than were foretold
             └── CannotShare     it cannot share states, and the settings insist on it
 
 HTTP is not known here: `wire/problems.py` holds the one table from these types to status and body.
@@ -137,6 +138,10 @@ class BackendFault(BackendError):
 
 class NotSupported(BackendFault):
     """The backend was started without the option that this needs."""
+
+
+class Misspelled(BackendFault):
+    """A prompt with pictures came to another number of tokens than its parts: nothing can be shared by position then."""
 
 
 class CannotShare(BackendFault):

@@ -104,6 +104,7 @@ def cache_policy(settings: ApiSettings) -> Policy:
     """What the settings say of sharing states."""
     return Policy(
         mode=settings.state_cache,
+        pictures=settings.image_prefix == "auto",
         min_tokens=settings.cache_min_tokens,
         chunk=settings.prefill_chunk,
         stable=settings.stable,

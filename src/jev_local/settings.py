@@ -20,13 +20,32 @@ GIB = 1024 * MIB
 BODY_LIMIT = 24 * MIB
 """Bytes of a JSON body after decompression."""
 
+ASSETS_BODY_LIMIT = 48 * MIB
+"""The same where there are images in `assets`."""
+
+FORM_LIMIT = 34 * MIB
+"""The same of a multipart/form-data body."""
+
+MAX_IMAGES = 4
+"""Images in one request that come as data URLs."""
+
+IMAGE_LIMIT = 4 * MIB
+"""Bytes of each of those, after base64."""
+
 BODY_SECONDS = 30.0
 """A body that has not arrived whole by then is refused with 408."""
 
 NUMBERS = re.compile(r"(?:0x[0-9a-f]+|\d+)(?:[.\u3002\uff0e\uff61](?:0x[0-9a-f]+|\d+))*", re.IGNORECASE)
 """A host of nothing but numbers, between any of the full stops that are one in a host name."""
 
-_LEAST = {"workers": 1, "max_in_flight": 1, "cache_min_tokens": 1, "prefix_cache_bytes": 0, "prefill_chunk": 32}
+_LEAST = {
+    "workers": 1,
+    "max_in_flight": 1,
+    "cache_min_tokens": 1,
+    "prefix_cache_bytes": 0,
+    "prefill_chunk": 32,
+    "max_image_pixels": 1,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +69,11 @@ class ApiSettings:
     state_cache: Literal["auto", "shared", "off"] = "auto"
     cache_min_tokens: int = 256
     slot_cache_dir: Path = Path(".cache/slots")
+    image_prefix: Literal["auto", "off"] = "auto"
     prefix_cache_bytes: int = GIB
     prefill_chunk: int = 512
     stable: bool = False
+    max_image_pixels: int = 20_000_000
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

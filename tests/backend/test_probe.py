@@ -9,6 +9,7 @@ import pytest
 
 from fakes.backend import FakeBackend
 from jev_local.backend.probe import NAMES, NO_DIRECTORY, OTHER_DIRECTORY, Probe
+from jev_local.backend.trials import text_trials
 from jev_local.core.sharing import Profile
 from jev_local.errors import BackendUnavailable
 
@@ -16,7 +17,7 @@ from jev_local.errors import BackendUnavailable
 def probed(backend: FakeBackend, directory: Path) -> Profile:
     async def scene() -> Profile:
         async with asyncio.timeout(20):
-            return await Probe(backend, await backend.describe(), directory).profile()
+            return await Probe(backend, await backend.describe(), directory, await text_trials(backend)).profile()
 
     return asyncio.run(scene())
 

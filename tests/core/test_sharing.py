@@ -168,4 +168,4 @@ def test_doubt_takes_one_belief_at_a_time() -> None:
 def test_a_mark_takes_an_evaluation_that_starts_there(
     prefix: int, held: int, marks: tuple[int, ...], ends: tuple[int, ...]
 ) -> None:
-    assert to_be_marked(STEM, prefix, held=held, marks=marks) == ends
+    assert to_be_marked(STEM, prefix, 1, held=held, marks=marks) == ends

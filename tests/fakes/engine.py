@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from jev_local.core.answers import Reading, answer
+from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.questions import Choice, Noul, Question, Score
 from jev_local.engine.decision import CacheReport, Decision, Status, Trace, Usage
 
@@ -70,6 +71,7 @@ class FakeEngine:
     trace: Trace = TRACE
     report: CacheReport = CACHE
     calls: list[tuple[str, tuple[Question, ...]]] = field(default_factory=list)
+    albums: list[Album] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -96,9 +98,10 @@ class FakeEngine:
         deleted, self.report = self.report.entries, replace(self.report, bytes=0, entries=0)
         return deleted
 
-    async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
+    async def decide(self, *, state: str, questions: tuple[Question, ...], album: Album = NO_PICTURES) -> Decision:
         number = len(self.calls)
         self.calls.append((state, questions))
+        self.albums.append(album)
         await self._note(f"begin {number}")
         try:
             await self.open.wait()

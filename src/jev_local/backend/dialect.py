@@ -10,10 +10,27 @@ from typing import Any
 
 from jev_local.backend.port import Completion
 from jev_local.core.plan import Tokens
-from jev_local.errors import BackendFault, BackendLoading, NotSupported, PromptTooLong
+from jev_local.core.spelling import Prompt, Spelled
+from jev_local.errors import (
+    BackendFault,
+    BackendLoading,
+    InvalidRequest,
+    JevError,
+    Misspelled,
+    NotSupported,
+    PromptTooLong,
+)
 
 EVENT_LIMIT = 16 * 1024 * 1024
 """Bytes of one event; the largest honest one is some 40 KB (255 labels and 64 runners-up)."""
+
+
+class Refused(BackendFault):
+    """The server answered with an error; `kind` is its own word for what sort."""
+
+    def __init__(self, status: int, kind: str) -> None:
+        super().__init__(f"The inference server answered {status} ({kind or 'no type'}).")
+        self.kind = kind
 
 
 class BadReply(Exception):
@@ -71,7 +88,17 @@ def error_of(status: int, body: bytes) -> Exception:
         "unavailable_error": loading,
         "not_supported_error": NotSupported("The inference server was started without what was asked of it."),
     }
-    return others.get(kind, BackendFault(f"The inference server answered {status} ({kind or 'no type'})."))
+    return others.get(kind, Refused(status, kind))
+
+
+def picture_error(error: Refused, kind: str) -> JevError:
+    """What `error` means where pictures were sent. `kind` is what the endpoint says of a file that it cannot read, and
+    of nothing else that we would send it."""
+    if error.kind != kind:
+        return error
+    return InvalidRequest(
+        "The inference server could not read an image of this request. Send it as a plain 8-bit PNG or JPEG."
+    )
 
 
 async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
@@ -100,7 +127,7 @@ async def events(chunks: AsyncIterable[bytes]) -> AsyncIterator[dict[str, Any]]:
 class Passes:
     """Collects the events of one /completion call over several prompts into one Completion each."""
 
-    def __init__(self, prompts: Sequence[Tokens], *, slot: int) -> None:
+    def __init__(self, prompts: Sequence[Prompt], *, slot: int) -> None:
         self._prompts = prompts
         self._slot = slot
         self._top: dict[int, dict[int, float]] = {}
@@ -123,7 +150,7 @@ class Passes:
         """One per prompt, in order."""
         return [self._completion(index, prompt) for index, prompt in enumerate(self._prompts)]
 
-    def _completion(self, index: int, prompt: Tokens) -> Completion:
+    def _completion(self, index: int, prompt: Prompt) -> Completion:
         final = self._final.get(index)
         if final is None:
             raise BadReply("the stream ended before the answer")
@@ -132,7 +159,12 @@ class Passes:
             raise BadReply("another slot answered than was asked")
         timings = final["timings"]
         cached, processed = timings.get("cache_n"), timings.get("prompt_n")
-        if type(cached) is not int or type(processed) is not int or cached + processed != len(prompt):
+        if type(cached) is not int or type(processed) is not int:
+            raise BadReply("the evaluated and the reused tokens do not add up to anything")
+        if isinstance(prompt, Spelled):
+            if prompt.length not in (None, cached + processed):
+                raise Misspelled("The inference server read other tokens in a text with images than without.")
+        elif cached + processed != len(prompt):
             raise BadReply("the evaluated and the reused tokens do not add up to the prompt")
         return Completion(self._top.get(index, {}), cached, processed, alias=str(final.get("model", "")))
 

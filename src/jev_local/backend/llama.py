@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import httpx
-
-from jev_local.backend.dialect import BadReply, Passes, error_of, events, integers, model_name, text_pieces
+from jev_local.backend.dialect import (
+    BadReply,
+    Passes,
+    Refused,
+    integers,
+    model_name,
+    picture_error,
+    text_pieces,
+)
 from jev_local.backend.port import BackendInfo, Completion, Saved
+from jev_local.backend.transport import ASK_SECONDS, Transport, sense, translated
+from jev_local.backend.written import DOT, base64_of, chat_of, has_pictures, request_body
+from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens
-from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable
-
-CONNECT_SECONDS = 5.0
-ASK_SECONDS = 60.0
-"""For everything but a forward pass: even a 10 MB text is tokenised within it."""
+from jev_local.core.spelling import Prompt
+from jev_local.errors import BackendUnavailable
 
 SEED = 1
 
@@ -36,32 +41,23 @@ class LlamaBackend:
 
     def __init__(self, url: str, *, timeout: float) -> None:
         self._timeout = timeout
-        # trust_env off: a proxy from the environment must never see states on their way to loopback.
-        self._client = httpx.AsyncClient(
-            base_url=url, trust_env=False, timeout=httpx.Timeout(ASK_SECONDS, connect=CONNECT_SECONDS)
-        )
-        # llama-server's streamed replies leave a connection unusable for the next request, so each gets its own.
-        self._streams = httpx.AsyncClient(
-            base_url=url,
-            trust_env=False,
-            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_keepalive_connections=0),
-            headers={"Connection": "close"},
-        )
+        self._transport = Transport(url)
+        self._ask = self._transport.ask
+        self._seen_marker = ""
 
     async def aclose(self) -> None:
-        await self._client.aclose()
-        await self._streams.aclose()
+        await self._transport.aclose()
 
     async def instance(self) -> str:
         props = await self._ask("GET", "/props")
-        with _sense("/props"):
+        with sense("/props"):
+            self._seen_marker = str(props.get("media_marker") or "")
             return _instance(props)
 
     async def describe(self) -> BackendInfo:
         props = await self._ask("GET", "/props")
         models = await self._ask("GET", "/v1/models")
-        with _sense("/props or /v1/models"):
+        with sense("/props or /v1/models"):
             vocabulary = int(models["data"][0]["meta"]["n_vocab"])
             if not 0 < vocabulary <= LARGEST_VOCABULARY:
                 raise BadReply("no vocabulary, or one larger than any")
@@ -82,6 +78,7 @@ class LlamaBackend:
                 vision=bool(props.get("modalities", {}).get("vision", False)),
                 path=str(props.get("model_path", "")),
                 meta=json.dumps(models["data"][0]["meta"], sort_keys=True),
+                marker=str(props.get("media_marker") or ""),
             )
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -90,7 +87,7 @@ class LlamaBackend:
             "/apply-template",
             {"messages": list(messages), "chat_template_kwargs": {"enable_thinking": False}},
         )
-        with _sense("/apply-template"):
+        with sense("/apply-template"):
             return str(reply["prompt"])
 
     async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:
@@ -100,7 +97,7 @@ class LlamaBackend:
         reply = await self._ask(
             "POST", "/tokenize", {"content": content, "add_special": False, "parse_special": special}
         )
-        with _sense("/tokenize"):
+        with sense("/tokenize"):
             lists: list[Tokens] = []
             start = 0
             tokens = integers(reply["tokens"])
@@ -114,12 +111,28 @@ class LlamaBackend:
 
     async def detokenize(self, tokens: Sequence[int]) -> list[str]:
         props = await self._ask("GET", "/props")
-        with _sense("/detokenize"):
+        with sense("/detokenize"):
             return await self._texts(tokens, props)
+
+    async def picture_size(self, picture: Picture) -> int:
+        """Counted by the server in a chat of nothing else, less what it counts in the chat around it."""
+        try:
+            counted = await self._ask("POST", "/v1/chat/completions/input_tokens", chat_of(base64_of(picture)))
+        except Refused as error:
+            raise picture_error(error, "server_error") from error
+        around = await self._ask("POST", "/apply-template", chat_of(DOT))
+        with sense("/v1/chat/completions/input_tokens or /apply-template"):
+            before, after = str(around["prompt"]).split(await self._marker())
+            content = {"content": before, "add_special": True, "parse_special": True}
+            begun = await self._ask("POST", "/tokenize", content)
+            content = {"content": after, "add_special": False, "parse_special": True}
+            ended = await self._ask("POST", "/tokenize", content)
+            size = _count(counted["input_tokens"]) - len(integers(begun["tokens"])) - len(integers(ended["tokens"]))
+            return _count(size)
 
     async def complete(
         self,
-        prompts: Sequence[Tokens],
+        prompts: Sequence[Prompt],
         *,
         slot: int,
         labels: Sequence[int],
@@ -137,28 +150,27 @@ class LlamaBackend:
         }
         return await self._passes(prompts, slot=slot, reuse=reuse, reading=reading)
 
-    async def evaluate(self, prompt: Tokens, *, slot: int, reuse: bool) -> Completion:
+    async def evaluate(self, prompt: Prompt, *, slot: int, reuse: bool) -> Completion:
         (completion,) = await self._passes([prompt], slot=slot, reuse=reuse, reading={})
         return completion
 
     async def save(self, slot: int, name: str) -> Saved:
         reply = await self._slot(slot, "save", {"filename": name})
-        with _sense("/slots"):
+        with sense("/slots"):
             return Saved(tokens=_count(reply["n_saved"]), size=_count(reply["n_written"]))
 
     async def restore(self, slot: int, name: str) -> int:
         reply = await self._slot(slot, "restore", {"filename": name})
-        with _sense("/slots"):
+        with sense("/slots"):
             return _count(reply["n_restored"])
 
     async def erase(self, slot: int) -> None:
         await self._slot(slot, "erase", {})
 
     async def _passes(
-        self, prompts: Sequence[Tokens], *, slot: int, reuse: bool, reading: Mapping[str, Any]
+        self, prompts: Sequence[Prompt], *, slot: int, reuse: bool, reading: Mapping[str, Any]
     ) -> list[Completion]:
         body = {
-            "prompt": [list(prompt) for prompt in prompts],
             "n_predict": 1,
             "samplers": [],
             "temperature": 1.0,
@@ -172,13 +184,38 @@ class LlamaBackend:
             **reading,
         }
         passes = Passes(prompts, slot=slot)
-        async with self._translated("/completion", self._timeout):
-            async with self._streams.stream("POST", "/completion", json=body) as response:
-                if response.status_code != 200:
-                    raise error_of(response.status_code, await response.aread())
-                async for event in events(response.aiter_bytes()):
-                    passes.take(event)
+        async with translated("/completion", self._timeout):
+            content = await self._content(prompts, body)
+            try:
+                async with self._transport.stream("/completion", content) as events:
+                    async for event in events:
+                        passes.take(event)
+            except Refused as error:
+                if not has_pictures(prompts):
+                    raise
+                raise await self._blamed(error) from error
             return passes.completions()
+
+    async def _content(self, prompts: Sequence[Prompt], body: dict[str, Any]) -> bytes:
+        if not has_pictures(prompts):
+            return request_body(prompts, "", body)
+        # Megabytes of base64: not on the loop.
+        return await asyncio.to_thread(request_body, prompts, await self._marker(), body)
+
+    async def _marker(self) -> str:
+        """What stands for a picture, asked once for every run of the server that is looked at."""
+        if not self._seen_marker:
+            await self.instance()
+        return self._seen_marker
+
+    async def _blamed(self, error: Refused) -> Exception:
+        """`error` of a request with pictures. A server that has restarted knows another marker, and takes ours for
+        text."""
+        seen = self._seen_marker
+        await self.instance()
+        if self._seen_marker != seen:
+            return BackendUnavailable("The inference server has restarted. Try again in a moment.")
+        return picture_error(error, "invalid_request_error")
 
     async def _longest_token(self, vocabulary: int, props: Mapping[str, Any]) -> int:
         texts = await self._texts(range(vocabulary), props)
@@ -198,34 +235,6 @@ class LlamaBackend:
         path = f"/slots/{slot}?action={action}"
         return await self._ask("POST", path, body, seconds=min(ASK_SECONDS, self._timeout))
 
-    async def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = ASK_SECONDS
-    ) -> Any:
-        """One small exchange. A kept connection that the server had closed meanwhile is tried once more: nothing
-        was read from it, and none of these calls changes anything."""
-        async with self._translated(path.partition("?")[0], seconds):
-            try:
-                response = await self._client.request(method, path, json=body)
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                response = await self._client.request(method, path, json=body)
-            if response.status_code != 200:
-                raise error_of(response.status_code, response.content)
-            return response.json()
-
-    @asynccontextmanager
-    async def _translated(self, path: str, seconds: float) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
-            raise BackendTimeout(f"The inference server did not finish {path} within {seconds:g} s.") from error
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise BackendUnavailable("The inference server is not reachable. Is it running?") from error
-        except httpx.TransportError as error:
-            raise BackendUnavailable(f"The inference server closed the connection during {path}.") from error
-        except NONSENSE as error:
-            raise _nonsense(path, error) from error
-
 
 def _instance(props: Mapping[str, Any]) -> str:
     # The media marker is drawn at random by every server process; the path tells models apart where it is missing.
@@ -236,35 +245,3 @@ def _count(value: object) -> int:
     if type(value) is not int or value < 0:
         raise BadReply("a count that is none")
     return value
-
-
-NONSENSE = (
-    BadReply,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-    httpx.DecodingError,
-)
-"""What reading a reply raises that is not built as llama-server builds it."""
-
-
-def _nonsense(path: str, error: Exception) -> BackendFault:
-    if isinstance(error, BadReply):
-        reason = str(error)
-    elif isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError, httpx.DecodingError)):
-        reason = "not valid JSON"
-    else:
-        reason = "a field is missing or has the wrong type"
-    return BackendFault(f"The inference server's reply to {path} makes no sense: {reason}.")
-
-
-@contextmanager
-def _sense(path: str) -> Iterator[None]:
-    """Within it, a missing or mistyped field of a reply is the server's fault."""
-    try:
-        yield
-    except NONSENSE as error:
-        raise _nonsense(path, error) from error

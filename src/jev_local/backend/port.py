@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens
+from jev_local.core.spelling import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class BackendInfo:
     system_role: False where the chat template knows no system message.
     path: of the model's file, as the server was given it. meta: what the server tells of the model's insides, as text
     that is the same for the same model. Neither is shown to anybody.
+    marker: what stands for a picture in a text that is sent with pictures; no text of a caller may hold it.
     """
 
     instance: str
@@ -37,6 +40,7 @@ class BackendInfo:
     vision: bool
     path: str = ""
     meta: str = ""
+    marker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +95,14 @@ class Backend(Protocol):
         """The text of every single token, in one round trip."""
         ...
 
+    async def picture_size(self, picture: Picture) -> int:
+        """How many tokens of the context `picture` takes in a prompt, those that the server puts around it included.
+        Nothing is encoded. Raises InvalidRequest for a file that the server does not read."""
+        ...
+
     async def complete(
         self,
-        prompts: Sequence[Tokens],
+        prompts: Sequence[Prompt],
         *,
         slot: int,
         labels: Sequence[int],
@@ -105,10 +114,13 @@ class Backend(Protocol):
 
         `bias` is added to the logits of `labels`; the `runners_up` next best tokens are returned too. With `reuse`,
         what a prompt has in common with the slot's contents is not evaluated again.
+
+        Raises Misspelled where a spelled prompt does not come to the tokens that it should, InvalidRequest for a
+        picture that the server does not take.
         """
         ...
 
-    async def evaluate(self, prompt: Tokens, *, slot: int, reuse: bool) -> Completion:
+    async def evaluate(self, prompt: Prompt, *, slot: int, reuse: bool) -> Completion:
         """Bring `prompt` into `slot`, where it ends exactly; nothing is read (`top` is empty)."""
         ...
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from time import perf_counter
 
 from jev_local.backend.port import Backend, BackendInfo, Completion
-from jev_local.core.plan import Tokens, common
+from jev_local.backend.trials import Trials
+from jev_local.core.plan import common
 from jev_local.core.sharing import Profile, Trial
 from jev_local.errors import BackendFault, NotSupported
 
@@ -31,18 +32,8 @@ HALF_WAY = 0.5
 """Beyond that, an answer still counts as that of its own state if it is nearer to it than half the way to the other
 state's. A slot that holds another state, or more than it, goes all the way or somewhere else."""
 
-COMMON_TOKENS, STATE_TOKENS, QUESTION_TOKENS = 16, 32, 4
 TOP, ASKED = 8, 64
 """Tokens that are compared, and that are asked for, so that one that ranks 9th by a hair in one run is not missing."""
-
-BEGINNING = "Notes of the day, taken down at the counter in the order in which people came, and read out at six.\n"
-STATES = (
-    "The parcel is late, the red lamp in it is broken, and the customer has written three times about it. She wants "
-    "her money back by Friday and no other lamp, however well it may be packed this time, nor a voucher for one.",
-    "That parcel came early, nobody complained, and the blue chair was paid for in cash on the same day. He asked "
-    "whether a second one could be had in green, how long it takes to get here, and who would carry it upstairs.",
-)
-QUESTIONS = ("Was it late? Answer:", "Colour of the thing:", "(A) angry (B) calm. It is (")
 
 NAMES = ("probe-0.slot", "probe-1.slot")
 """Of the probe's snapshots: always the same, so that they are overwritten where they cannot be deleted."""
@@ -92,19 +83,17 @@ class Probe:
     """Tries every strategy on a server that does nothing else meanwhile. `directory` is where its files should be
     seen."""
 
-    def __init__(self, backend: Backend, info: BackendInfo, directory: Path) -> None:
+    def __init__(self, backend: Backend, info: BackendInfo, directory: Path, trials: Trials) -> None:
         self._backend = backend
         self._info = info
         self._directory = directory
-        self._states: list[Tokens] = []
-        self._questions: list[Tokens] = []
+        self._trials = trials
+        self._states = trials.states
+        self._questions = range(len(trials.questions))
         self._sizes: list[int] = []
 
     async def profile(self) -> Profile:
         """Raises BackendError only where the server does not answer at all, not for what it cannot do."""
-        beginning, *texts = await self._backend.tokenize([BEGINNING, *STATES, *QUESTIONS], special=False)
-        self._states = [beginning[:COMMON_TOKENS] + text[:STATE_TOKENS] for text in texts[: len(STATES)]]
-        self._questions = [text[:QUESTION_TOKENS] for text in texts[len(STATES) :]]
         await self._empty()
         cold = await self._cold()
         plain = Trial("plain", exact=True, ms=cold.ms)
@@ -147,7 +136,7 @@ class Probe:
     async def _cold(self) -> _Run:
         """The later questions of both states, which have most to go wrong; the first always follows its own prefix."""
         run = _Run()
-        later = range(1, len(self._questions))
+        later = self._questions[1:]
         for state in range(len(self._states)):
             with run.timed():
                 for question in later:
@@ -158,8 +147,8 @@ class Probe:
     async def _in_place(self) -> tuple[_Run, bool]:
         """Also makes the snapshots, and finds out whether a slot can be cut back to where two states part."""
         run, truncates = _Run(), False
-        for state, tokens in enumerate(self._states):
-            begun = await self._backend.evaluate(tokens, slot=0, reuse=state > 0)
+        for state in range(len(self._states)):
+            begun = await self._backend.evaluate(self._trials.prompt(state), slot=0, reuse=state > 0)
             if state:
                 truncates = begun.cached_tokens >= common(*self._states)
             try:
@@ -169,14 +158,14 @@ class Probe:
             except BackendFault as error:
                 log.warning("The inference server cannot save its slots now: %s", error.message)
             with run.timed():
-                self._note(run, state, range(len(self._questions)), await self._ask(state, 0, None, reuse=True))
+                self._note(run, state, self._questions, await self._ask(state, 0, None, reuse=True))
         return run, truncates
 
     async def _restore(self) -> _Run:
         run = _Run()
         for state in range(len(self._states)):
             with run.timed():
-                for question in range(len(self._questions)):
+                for question in self._questions:
                     await self._brought(run, state, self._info.slots - 1)
                     got = await self._ask(state, self._info.slots - 1, [question], reuse=True)
                     self._note(run, state, [question], got)
@@ -214,8 +203,8 @@ class Probe:
             run.reused = False
 
     async def _ask(self, state: int, slot: int, questions: list[int] | None, *, reuse: bool) -> list[Completion]:
-        asked = self._questions if questions is None else [self._questions[i] for i in questions]
-        prompts = [self._states[state] + question for question in asked]
+        asked = self._questions if questions is None else questions
+        prompts = [self._trials.prompt(state, question) for question in asked]
         return await self._backend.complete(prompts, slot=slot, labels=(), bias=0.0, runners_up=ASKED, reuse=reuse)
 
     def _note(self, run: _Run, state: int, questions: Sequence[int], got: Sequence[Completion]) -> None:

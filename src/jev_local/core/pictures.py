@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class Album:
     of times, and the same picture may have several."""
 
     leading: tuple[Picture, ...] = ()
-    placed: Mapping[str, Picture] = MappingProxyType({})
+    placed: Mapping[str, Picture] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.leading or self.placed)

@@ -17,11 +17,13 @@ class PrefixPlan:
 
     prefix: how many tokens all prompts agree on; at least one token of each is beyond it, because the forward pass that
     is read has to evaluate something. A single prompt shares nothing, so its prefix is 0.
+    step: tokens from there to the next place where a prompt can be cut.
     """
 
     stem: Tokens
     rests: tuple[Tokens, ...]
     prefix: int
+    step: int = 1
 
     def prompt(self, index: int) -> Tokens:
         """The complete prompt of one question."""

@@ -56,6 +56,11 @@ def shared_text(style: PromptStyle, state: str) -> str:
     return f"{style.lead}{state}\n"
 
 
+def question_lead(style: PromptStyle) -> str:
+    """What every question's part begins with, up to a place where tokenisers cut; "" where options come first."""
+    return "" if style.options_first else style.ask.rstrip()
+
+
 def question_text(style: PromptStyle, question: Question, labels: Sequence[str]) -> str:
     """The part of the user message that one question adds. `labels` stand in the order of its options."""
     lines = [

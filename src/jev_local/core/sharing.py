@@ -29,10 +29,11 @@ their own: every question evaluates them where each goes back to the state's end
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings. chunk: tokens of a step in which a long prefix is evaluated. keeps: snapshots outlive their
-    request. stable: the same numbers every time."""
+    """The settings. pictures: prefixes with pictures are shared as well. chunk: tokens of a step in which a long prefix
+    is evaluated. keeps: snapshots outlive their request. stable: the same numbers every time."""
 
     mode: Mode = "off"
+    pictures: bool = True
     min_tokens: int = 256
     chunk: int = 512
     stable: bool = False
@@ -112,14 +113,16 @@ class Sharing:
 NOTHING = Sharing("plain", short=False, split=0, make=False, use=False)
 
 
-def choose(policy: Policy, profile: Profile, plan: PrefixPlan) -> Sharing:
-    """The fastest way that is correct for the questions of `plan`."""
+def choose(policy: Policy, profile: Profile, plan: PrefixPlan, *, pictures: bool = False) -> Sharing:
+    """The fastest way that is correct for the questions of `plan`. A state with `pictures` is kept however short it is
+    and however little is asked about it: what a picture costs to encode, its tokens do not tell."""
     if policy.mode == "off" or not profile.sharing:
         return NOTHING
     stem, several, insists = len(plan.stem), len(plan.rests) > 1, policy.mode == "shared"
     if policy.stable:
         return Sharing("restore", short=False, split=stem, make=True, use=policy.keeps, insists=insists)
-    make = several and (policy.mode == "shared" or plan.prefix >= policy.min_tokens)
+    long = pictures or policy.mode == "shared" or plan.prefix >= policy.min_tokens
+    make = long and (several or (pictures and policy.keeps))
     if make and not policy.keeps:
         strategy = profile.fastest("restore", "fan-out")
         if strategy is not None:
@@ -139,15 +142,15 @@ def without_snapshot(sharing: Sharing, policy: Policy, profile: Profile) -> Shar
     return replace(sharing, strategy="in-place" if profile.exact("in-place") else "plain")
 
 
-def to_be_marked(stem: int, prefix: int, *, held: int, marks: tuple[int, ...]) -> tuple[int, ...]:
+def to_be_marked(stem: int, prefix: int, step: int, *, held: int, marks: tuple[int, ...]) -> tuple[int, ...]:
     """The lengths to evaluate a prompt to, one after another, so that a slot can be gone on from at `prefix` whatever
-    is evaluated behind it: to the prefix's end, and one token more from there.
+    is evaluated behind it: to the prefix's end, and one step more from there.
 
     held: where the slot ends. marks: where it can be gone on from already.
     """
     if held == prefix:
-        return (prefix + 1,)
+        return (prefix + step,)
     begun = () if held == stem or stem in marks else (stem,)
     # A long way to the prefix would be begun too far from its end to leave a mark at the stem.
     middle = (stem + 1,) if prefix - stem > NEAR else ()
-    return tuple(dict.fromkeys((*begun, *middle, prefix, prefix + 1)))
+    return tuple(dict.fromkeys((*begun, *middle, prefix, prefix + step)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from jev_local.core.answers import Answer
+from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.questions import Question
 from jev_local.core.sharing import Strategy
 
@@ -99,8 +100,9 @@ class Engine(Protocol):
 
     async def stop(self) -> None: ...
 
-    async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
-        """Answer every question. Raises CallerError, Busy or BackendError. Cancelling it cancels the work."""
+    async def decide(self, *, state: str, questions: tuple[Question, ...], album: Album = NO_PICTURES) -> Decision:
+        """Answer every question, with the pictures of `album` where their marks stand. Raises CallerError, Busy or
+        BackendError. Cancelling it cancels the work."""
         ...
 
     def status(self) -> Status: ...

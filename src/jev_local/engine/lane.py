@@ -35,6 +35,9 @@ several prompts may be the first to be evaluated, and only what was there before
 AT_ONCE = 16
 """Questions of a round trip. After each, those who wait for a slot go first."""
 
+BYTES_AT_ONCE = 24 * 1024 * 1024
+"""Of pictures in a round trip: each of its prompts carries all of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -89,10 +92,20 @@ class Lane:
         self._warmer = warmer
         self._warm = warm
 
+    @property
+    def _at_once(self) -> int:
+        """Questions of a round trip, at most."""
+        spelling = self._seat.spelling
+        if spelling is None:
+            return AT_ONCE
+        if self._sharing.strategy == "plain":  # each of them takes as long as a group does elsewhere
+            return 1
+        return max(1, min(AT_ONCE, BYTES_AT_ONCE // max(spelling.heaviest, 1)))
+
     async def read(self, share: Sequence[Asked]) -> dict[str, Reading]:
         """Question id -> reading. Between any two round trips others may go first."""
         readings: dict[str, Reading] = {}
-        for begun, group in enumerate(groups(share)):
+        for begun, group in enumerate(groups(share, self._at_once)):
             if begun and await self._seat.session.pool.give_way(self._seat.lease):
                 self._warm = await self._warmer.bring(self._seat, self._prefix, self._sharing)
             with self._seat.tally.stage("decode"):
@@ -164,7 +177,7 @@ class Lane:
             short = sum(got.cached_tokens < least for got, least in zip(completions, expected, strict=True))
             # One may have met a slot that somebody else emptied, and one of them the first that was evaluated.
             if 2 * short > len(looks):
-                self._seat.session.distrust(self._sharing.strategy)
+                self._seat.distrust(self._sharing.strategy)
         return [
             await self._checked(look, completion, how, least=least)
             for look, completion, least in zip(looks, completions, expected, strict=True)
@@ -201,7 +214,7 @@ class Lane:
         stem, prefix = len(self._plan.stem), self._plan.prefix
         if not prefix:
             return self._warm.ready
-        if self._seat.session.profile.truncates:
+        if self._seat.profile.truncates:
             if not self._is_prepared() or prefix - self._warm.ready < LONG_LEAD:
                 return self._warm.ready
             if self._seat.reusable(prompt[:prefix]) < prefix:
@@ -212,7 +225,7 @@ class Lane:
         held = len(contents.tokens) if contents.ends else -1
         if prefix in marks and held != prefix:
             return prefix
-        ends = to_be_marked(stem, prefix, held=held, marks=marks)
+        ends = to_be_marked(stem, prefix, self._plan.step, held=held, marks=marks)
         with self._seat.tally.stage("prefix"):
             for end in ends:
                 await self._seat.evaluate(prompt[:end], reuse=True)
@@ -220,11 +233,11 @@ class Lane:
         return prefix
 
 
-def groups(share: Sequence[Asked]) -> Iterator[list[Asked]]:
+def groups(share: Sequence[Asked], size: int) -> Iterator[list[Asked]]:
     """Questions that are read in one round trip: of one kind, and not so many that others wait for long."""
     kinds: dict[object, list[Asked]] = {}
     for one in share:
         kinds.setdefault(one.kind, []).append(one)
     for alike in kinds.values():
-        for start in range(0, len(alike), AT_ONCE):
-            yield alike[start : start + AT_ONCE]
+        for start in range(0, len(alike), size):
+            yield alike[start : start + size]

@@ -10,7 +10,9 @@ from typing import TypeVar
 
 from jev_local.backend.port import Backend, Completion, Saved
 from jev_local.core.plan import Tokens, common
+from jev_local.core.sharing import Profile, Strategy
 from jev_local.core.slots import UNKNOWN, Contents
+from jev_local.core.spelling import Prompt, Spelling, steps
 from jev_local.engine.pool import Lease
 from jev_local.engine.session import Session
 from jev_local.engine.tally import Tally
@@ -30,13 +32,27 @@ class Pass:
 
 @dataclass(slots=True)
 class Seat:
-    """`marks` are the lengths at which this slot can be gone on from, where the model cannot be cut back anywhere."""
+    """`marks` are the lengths at which this slot can be gone on from, where the model cannot be cut back anywhere.
+    `spelling`: of the prompts that are read here, where they have pictures."""
 
     backend: Backend
     session: Session
     lease: Lease
     tally: Tally
     marks: tuple[int, ...] = ()
+    spelling: Spelling | None = None
+
+    @property
+    def profile(self) -> Profile:
+        """What can be done with prefixes of this kind."""
+        return self.session.profile_for(pictures=self.spelling is not None)
+
+    def distrust(self, strategy: Strategy) -> None:
+        self.session.distrust(strategy, pictures=self.spelling is not None)
+
+    def steps(self, held: int, end: int, chunk: int) -> list[int]:
+        """The lengths to evaluate a stem to, see `core.spelling.steps`."""
+        return steps(held, end, chunk, cuts=None if self.spelling is None else self.spelling.cuts)
 
     def marked(self, marks: tuple[int, ...]) -> None:
         """The slot can be gone on from at `marks`, whatever is evaluated behind them."""
@@ -51,7 +67,7 @@ class Seat:
     async def evaluate(self, tokens: Tokens, *, reuse: bool) -> None:
         """Bring `tokens` into the slot, where they end exactly."""
         self.session.pool.require_open()
-        completion = await self.backend.evaluate(tokens, slot=self.lease.slot, reuse=reuse)
+        completion = await self.backend.evaluate(self._spelled(tokens), slot=self.lease.slot, reuse=reuse)
         self._took([tokens], [completion], reuse=reuse, prepared=True)
 
     async def read(self, prompts: Sequence[Tokens], how: Pass, *, reuse: bool) -> list[Completion]:
@@ -59,7 +75,7 @@ class Seat:
         at work it puts off what waits for this one, and takes it up as it comes."""
         self.session.pool.require_open()
         completions = await self.backend.complete(
-            prompts,
+            [self._spelled(prompt) for prompt in prompts],
             slot=self.lease.slot,
             labels=how.labels,
             bias=how.bias,
@@ -110,7 +126,10 @@ class Seat:
         )
 
     def _marks(self) -> tuple[int, ...] | None:
-        return None if self.session.profile.truncates else self.marks
+        return None if self.profile.truncates else self.marks
+
+    def _spelled(self, tokens: Tokens) -> Prompt:
+        return tokens if self.spelling is None else self.spelling.spell(tokens)
 
 
 async def to_the_end(work: Awaitable[T]) -> T:

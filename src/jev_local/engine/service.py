@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from jev_local.backend.port import Backend
+from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.questions import Question
 from jev_local.core.sharing import Policy, Profile
 from jev_local.engine.decide import Decider
@@ -75,13 +76,13 @@ class Service:
         await self._store.close()
         await self._backend.aclose()
 
-    async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
+    async def decide(self, *, state: str, questions: tuple[Question, ...], album: Album = NO_PICTURES) -> Decision:
         if self._trouble is not None:
             raise self._trouble.with_traceback(None)
         assert self._session is not None  # noqa: S101  # where there is no session there is trouble
         try:
             decider = Decider(self._backend, self._session, self._store, self._policy)
-            return await decider.decide(state=state, questions=questions)
+            return await decider.decide(state=state, questions=questions, album=album)
         except BackendError:
             # Whatever went wrong over there, do not let the next request meet it unprepared.
             self._look_now.set()
@@ -101,7 +102,7 @@ class Service:
             context=info.context,
             vision=info.vision,
             single_labels=self._session.labels.single_capacity,
-            state_cache=self._told(self._session.profile),
+            state_cache=self._told(self._session),
         )
 
     def cache(self) -> CacheReport:
@@ -124,17 +125,10 @@ class Service:
     async def clear_cache(self) -> int:
         return await self._store.clear()
 
-    def _told(self, profile: Profile) -> dict[str, object]:
-        """What `/ready` says of the state cache."""
-        return {
-            "mode": self._policy.mode,
-            "sharing": profile.sharing,
-            "reason": profile.reason or None,
-            "strategies": [
-                {"name": trial.name, "exact": trial.exact, "ms": None if trial.ms is None else round(trial.ms, 1)}
-                for trial in profile.trials
-            ],
-        }
+    def _told(self, session: Session) -> dict[str, object]:
+        """What `/ready` says of the state cache; `images` only where the model sees any."""
+        told = {"mode": self._policy.mode, **_found(session.profile)}
+        return told | {"images": _found(session.picture_profile)} if session.info.vision else told
 
     async def _watch(self) -> None:
         while True:
@@ -206,3 +200,15 @@ class Service:
             len(session.frame.head),
             len(session.frame.tail),
         )
+
+
+def _found(profile: Profile) -> dict[str, object]:
+    """What the probe found out, in the words of `/ready`."""
+    return {
+        "sharing": profile.sharing,
+        "reason": profile.reason or None,
+        "strategies": [
+            {"name": trial.name, "exact": trial.exact, "ms": None if trial.ms is None else round(trial.ms, 1)}
+            for trial in profile.trials
+        ],
+    }

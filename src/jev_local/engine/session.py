@@ -4,46 +4,75 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jev_local.backend.port import Backend, BackendInfo
 from jev_local.backend.probe import Probe
+from jev_local.backend.trials import picture_trials, text_trials
 from jev_local.core.frame import Frame, FrameText, TemplateRefused, cut, frame, messages
 from jev_local.core.labels import LabelBook, candidate_texts
+from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens
 from jev_local.core.prompts import DEFAULT_STYLE, PromptStyle
 from jev_local.core.readout import BIAS, RUNNERS_UP, THOUGHT_OPENERS, is_certain
 from jev_local.core.sharing import Policy, Profile, Strategy
 from jev_local.core.slots import SlotTable
+from jev_local.core.spelling import Piece
 from jev_local.engine.pool import SlotPool
-from jev_local.errors import BackendFault, CannotShare
+from jev_local.errors import BackendFault, CannotShare, InvalidRequest
 
 log = logging.getLogger(__name__)
 
 SHARE_NOTHING = Policy()
 
+SIZES_KNOWN = 1024
+"""Pictures whose number of tokens is remembered; it takes the server a look at the file to tell."""
+
 
 @dataclass(slots=True)
 class Session:
     """Everything that is asked once per server process, so that a request asks for nothing but its own tokens. All of
-    it stays as it is found, but for the profile, which loses what turns out to be wrong."""
+    it stays as it is found, but for the profiles, which lose what turns out to be wrong.
+
+    frame, words: the chat template's own part of a prompt as tokens and as it is sent with pictures. profile,
+    picture_profile: what can be done with a prefix of text, and with one that has pictures in it.
+    """
 
     info: BackendInfo
     style: PromptStyle
     frame: Frame
+    words: FrameText
     labels: LabelBook
     thought: frozenset[int]
     profile: Profile
+    picture_profile: Profile
     pool: SlotPool
+    _sizes: dict[bytes, int] = field(default_factory=dict)
 
-    def distrust(self, strategy: Strategy) -> None:
+    def profile_for(self, *, pictures: bool) -> Profile:
+        return self.picture_profile if pictures else self.profile
+
+    def distrust(self, strategy: Strategy, *, pictures: bool) -> None:
         """`strategy` did not reuse what it should have, and not in one slot by chance: the probe's short prompts did
         not show it, as with attention over a window that they fit in whole."""
-        doubted = self.profile.doubting(strategy)
-        if doubted != self.profile:
-            log.warning("Prefixes are not reused (%s) as they were in the probe; they are shared otherwise.", strategy)
+        doubted = self.profile_for(pictures=pictures).doubting(strategy)
+        if doubted == self.profile_for(pictures=pictures):
+            return
+        log.warning("Prefixes are not reused (%s) as they were in the probe; they are shared otherwise.", strategy)
+        if pictures:
+            self.picture_profile = doubted
+        else:
             self.profile = doubted
+
+    async def size(self, backend: Backend, picture: Picture) -> int:
+        """How many tokens `picture` takes."""
+        known = self._sizes.get(picture.digest)
+        if known is None:
+            known = self._sizes[picture.digest] = await backend.picture_size(picture)
+            while len(self._sizes) > SIZES_KNOWN:
+                del self._sizes[next(iter(self._sizes))]
+        return known
 
 
 async def open_session(
@@ -68,15 +97,20 @@ async def open_session(
     if labels.single_capacity < 2:
         raise BackendFault("The model's vocabulary does not even have single tokens for A and B.")
     whole = frame(head, tail, bos=info.bos)
+    words = replace(text, tail=text.tail + style.prefill)
+    if info.bos and head[: len(info.bos)] == info.bos:  # with pictures the server puts it there, and would do so twice
+        words = replace(words, head=text.head.removeprefix("".join(await backend.detokenize(info.bos))))
     await require_distributions(backend, whole, labels)
-    profile = await found_out(backend, info, policy, directory)
+    profile, picture_profile = await found_out(backend, info, policy, directory, Piece(words.head, whole.head))
     return Session(
         info=info,
         style=style,
         frame=whole,
+        words=words,
         labels=labels,
         thought=frozenset(tokens[0] for tokens in openers if len(tokens) == 1),
         profile=profile,
+        picture_profile=picture_profile,
         pool=SlotPool(
             SlotTable(count=info.slots, limit=workers, context=info.context, long=policy.chunk, alone=policy.stable),
             patience=patience,
@@ -85,24 +119,53 @@ async def open_session(
     )
 
 
-async def found_out(backend: Backend, info: BackendInfo, policy: Policy, directory: Path | None) -> Profile:
-    """What this server can do with a prefix; nothing is tried where nothing is to be shared."""
+async def found_out(
+    backend: Backend, info: BackendInfo, policy: Policy, directory: Path | None, head: Piece
+) -> tuple[Profile, Profile]:
+    """What this server can do with a prefix of text, and with one that has pictures behind the chat's `head`; nothing
+    is tried where nothing is to be shared."""
     if policy.mode == "off" or directory is None:
-        return Profile(reason="switched off with --state-cache off")
+        off = Profile(reason="switched off with --state-cache off")
+        return off, off
     log.info("Trying out how this server reuses a prefix; a large model on a small machine takes half a minute.")
-    profile = await Probe(backend, info, directory).profile()
+    profile = await Probe(backend, info, directory, await text_trials(backend)).profile()
+    _announce("States", profile)
+    if not profile.sharing and not policy.insists:
+        log.warning("States are not shared: %s.", profile.reason)
+    if policy.insists and not (profile.exact("restore") if policy.stable else profile.sharing):
+        reason = profile.reason or "a slot restored from a file does not give the answers of a cold run"
+        raise CannotShare(f"States cannot be shared: {reason}. Or start the API with --state-cache auto.")
+    return profile, await _found_out_with_pictures(backend, info, policy, directory, head)
+
+
+async def _found_out_with_pictures(
+    backend: Backend, info: BackendInfo, policy: Policy, directory: Path, head: Piece
+) -> Profile:
+    """Never refuses: without sharing, images are still answered, each question on its own."""
+    if not info.vision:
+        return Profile(reason="the model has no projector for images")
+    if not policy.pictures:
+        return Profile(reason="switched off with --image-prefix off")
+    try:
+        profile = await Probe(backend, info, directory, await picture_trials(backend, head)).profile()
+    except (BackendFault, InvalidRequest) as error:
+        profile = Profile(reason="the inference server does not count the tokens of images as they are sent to it")
+        log.info("  images   %s", error.message)
+    if policy.stable and not profile.exact("restore"):
+        profile = Profile(reason=profile.reason or "a restored slot does not give the answers of a cold run")
+    _announce("States with images", profile)
+    if not profile.sharing:
+        log.warning("States with images are not shared: %s.", profile.reason)
+    return profile
+
+
+def _announce(what: str, profile: Profile) -> None:
     for trial in profile.trials:
         log.info(
             "  %-8s %s", trial.name, f"exact, {trial.ms:.0f} ms for three questions" if trial.exact else "no use here"
         )
     if profile.sharing:
-        log.info("States are shared: %s.", profile.fastest("in-place", "fan-out", "restore"))
-    elif not policy.insists:
-        log.warning("States are not shared: %s.", profile.reason)
-    if policy.insists and not (profile.exact("restore") if policy.stable else profile.sharing):
-        reason = profile.reason or "a slot restored from a file does not give the answers of a cold run"
-        raise CannotShare(f"States cannot be shared: {reason}. Or start the API with --state-cache auto.")
-    return profile
+        log.info("%s are shared: %s.", what, profile.fastest("in-place", "fan-out", "restore"))
 
 
 async def require_distributions(backend: Backend, frame: Frame, labels: LabelBook) -> None:

@@ -82,7 +82,7 @@ class Warmer:
         """Save what only a slot holds until now, as after a single question, which saves nothing. A slot that can be
         cut back evaluates one token for it; in another the whole prefix would have to be evaluated again."""
         missing = sharing.make and not self._store.has(self._key(seat, prefix))
-        possible = self._store.can_save and self._store.fits(len(prefix)) and seat.session.profile.truncates
+        possible = self._store.can_save and self._store.fits(len(prefix)) and seat.profile.truncates
         if missing and possible:
             await self.renew(seat, prefix, keep=True)
 
@@ -95,9 +95,8 @@ class Warmer:
 
     async def _evaluate(self, seat: Seat, prefix: Tokens, held: int) -> None:
         """In steps, between which llama-server serves others."""
-        chunk = self._policy.chunk
-        for end in [*range(held + chunk, len(prefix), chunk), len(prefix)]:
-            await seat.evaluate(prefix[:end], reuse=held > 0 or end > chunk)
+        for step, end in enumerate(seat.steps(held, len(prefix), self._policy.chunk)):
+            await seat.evaluate(prefix[:end], reuse=held > 0 or step > 0)
         seat.marks = (len(prefix),)
 
     async def _save(self, seat: Seat, prefix: Tokens) -> Snapshot | None:
@@ -124,4 +123,4 @@ class Warmer:
     def _key(self, seat: Seat, prefix: Tokens) -> str:
         """What was evaluated in other steps is rounded otherwise, so stable answers have snapshots of their own."""
         steps = f"|steps of {self._policy.chunk}" if self._policy.stable else ""
-        return self._store.key(seat.session.profile.fingerprint + steps, prefix)
+        return self._store.key(seat.profile.fingerprint + steps, prefix)

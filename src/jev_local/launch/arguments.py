@@ -75,9 +75,11 @@ def api_settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> 
             state_cache=parsed.state_cache,
             cache_min_tokens=parsed.cache_min_tokens,
             slot_cache_dir=_slot_cache_dir(parsed.slot_cache_dir, environment),
+            image_prefix=parsed.image_prefix,
             prefix_cache_bytes=parsed.prefix_cache_bytes,
             prefill_chunk=parsed.prefill_chunk,
             stable=parsed.stable,
+            max_image_pixels=parsed.max_image_pixels,
         )
     except ValueError as error:
         field, _, fault = str(error).partition(" ")
@@ -148,6 +150,12 @@ def add_api_options(parser: argparse.ArgumentParser) -> None:
         help="shorter beginnings are not saved (%(default)s)",
     )
     add(
+        "--image-prefix",
+        choices=("auto", "off"),
+        default=defaults.image_prefix,
+        help="reuse of beginnings with images: as of any other, or every question evaluated in full (%(default)s)",
+    )
+    add(
         "--slot-cache-dir",
         metavar="PATH",
         help="where llama-server saves its slots (SLOT_CACHE_DIR, else .cache/slots)",
@@ -170,6 +178,13 @@ def add_api_options(parser: argparse.ArgumentParser) -> None:
         "--stable",
         action="store_true",
         help="the same number for the same question and state, to the last digit; one request at a time, slower",
+    )
+    add(
+        "--max-image-pixels",
+        type=int,
+        default=defaults.max_image_pixels,
+        metavar="N",
+        help="width times height of an image at most; four times as many in a request (%(default)s)",
     )
 
 

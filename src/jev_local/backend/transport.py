@@ -1,0 +1,112 @@
+"""One llama-server's address: requests and streams over HTTP. httpx and its errors end here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx
+
+from jev_local.backend.dialect import BadReply, error_of, events
+from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable
+
+CONNECT_SECONDS = 5.0
+ASK_SECONDS = 60.0
+"""For everything but a forward pass: even a 10 MB text is tokenised within it."""
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Transport:
+    """Connections to one llama-server. Everything raises BackendError, or PromptTooLong where the server says so."""
+
+    def __init__(self, url: str) -> None:
+        # trust_env off: a proxy from the environment must never see states on their way to loopback.
+        self._client = httpx.AsyncClient(
+            base_url=url, trust_env=False, timeout=httpx.Timeout(ASK_SECONDS, connect=CONNECT_SECONDS)
+        )
+        # llama-server's streamed replies leave a connection unusable for the next request, so each gets its own.
+        self._streams = httpx.AsyncClient(
+            base_url=url,
+            trust_env=False,
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(max_keepalive_connections=0),
+            headers={"Connection": "close"},
+        )
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+        await self._streams.aclose()
+
+    async def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = ASK_SECONDS
+    ) -> Any:
+        """One small exchange. A kept connection that the server had closed meanwhile is tried once more: nothing
+        was read from it, and none of these calls changes anything."""
+        async with translated(path.partition("?")[0], seconds):
+            try:
+                response = await self._client.request(method, path, json=body)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                response = await self._client.request(method, path, json=body)
+            if response.status_code != 200:
+                raise error_of(response.status_code, response.content)
+            return response.json()
+
+    @asynccontextmanager
+    async def stream(self, path: str, content: bytes) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        """The events of a streamed reply to the JSON in `content`. Belongs inside `translated`."""
+        async with self._streams.stream("POST", path, content=content, headers=JSON) as response:
+            if response.status_code != 200:
+                raise error_of(response.status_code, await response.aread())
+            yield events(response.aiter_bytes())
+
+
+@asynccontextmanager
+async def translated(path: str, seconds: float) -> AsyncIterator[None]:
+    """Within it, what goes wrong with a request to `path` is told as one of our errors."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
+        raise BackendTimeout(f"The inference server did not finish {path} within {seconds:g} s.") from error
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise BackendUnavailable("The inference server is not reachable. Is it running?") from error
+    except httpx.TransportError as error:
+        raise BackendUnavailable(f"The inference server closed the connection during {path}.") from error
+    except NONSENSE as error:
+        raise _nonsense(path, error) from error
+
+
+NONSENSE = (
+    BadReply,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+    httpx.DecodingError,
+)
+"""What reading a reply raises that is not built as llama-server builds it."""
+
+
+def _nonsense(path: str, error: Exception) -> BackendFault:
+    if isinstance(error, BadReply):
+        reason = str(error)
+    elif isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError, httpx.DecodingError)):
+        reason = "not valid JSON"
+    else:
+        reason = "a field is missing or has the wrong type"
+    return BackendFault(f"The inference server's reply to {path} makes no sense: {reason}.")
+
+
+@contextmanager
+def sense(path: str) -> Iterator[None]:
+    """Within it, a missing or mistyped field of a reply is the server's fault."""
+    try:
+        yield
+    except NONSENSE as error:
+        raise _nonsense(path, error) from error

@@ -1,0 +1,114 @@
+"""The prompts of a request with pictures, spelled out: tokenised as llama-server is going to tokenise them.
+
+It recognises control tokens anywhere in a text that comes with pictures. So what a caller wrote is tokenised both ways,
+and where that differs, the control strings in it are broken before it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from jev_local.backend.port import Backend
+from jev_local.core.controls import disarmed
+from jev_local.core.pictures import Album, Picture
+from jev_local.core.plan import Tokens
+from jev_local.core.spelling import Content, Piece, Spelling, blocks, picture_tokens
+from jev_local.engine.session import Session
+from jev_local.errors import InvalidRequest
+
+CHARACTERS_A_TOKEN = 3
+"""Of plain text, roughly. A shared text is cut into parts of about a step's tokens."""
+
+ROUNDS = 4
+"""Of breaking control strings. One is enough unless what is left of one control string makes up another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A request's prompts in words, with marks for pictures: `shared` stands before each of `added`, which all begin
+    with `lead`."""
+
+    shared: str
+    lead: str
+    added: tuple[str, ...]
+
+
+async def spelling(backend: Backend, session: Session, texts: Texts, album: Album, *, chunk: int) -> Spelling:
+    """The prompts of `texts`, to be evaluated in steps of about `chunk` tokens. Raises InvalidRequest for what cannot
+    be sent."""
+    leading = [part for picture in album.leading for part in (picture, "\n")]
+    shared = album.split(texts.shared)
+    added = [album.split(text.removeprefix(texts.lead)) for text in texts.added]
+    safe = await _safe(backend, session, _strings(shared, *added))
+    stem = [part for content in (*leading, *_replaced(shared, safe)) for part in _in_steps(content, chunk)]
+    rests = [_closed(_replaced(rest, safe), session.words.tail) for rest in added]
+    known = await _pieces(backend, session, _distinct(stem, [texts.lead], *rests))
+    head = Piece(session.words.head, session.frame.head)
+    return Spelling(
+        (head, *(known[part] for part in stem)),
+        tuple((known[texts.lead], *(known[part] for part in rest)) for rest in rests),
+    )
+
+
+async def with_endings(backend: Backend, spelled: Spelling, tokens: Sequence[int], asked: Iterable[int]) -> Spelling:
+    """`spelled`, with `tokens` to be put behind the prompts of the questions `asked`. Raises InvalidRequest where a
+    vocabulary would join one of them with what stands before it: it cannot be asked for by its number here."""
+    texts = dict(zip(tokens, await backend.detokenize(tokens), strict=True))
+    closing = {spelled.rests[index][-1] for index in asked}
+    tried = [(piece, token) for piece in closing for token in texts]
+    read = await backend.tokenize([f"{piece.content}{texts[token]}" for piece, token in tried], special=True)
+    if any(found != (*piece.tokens, token) for found, (piece, token) in zip(read, tried, strict=True)):
+        raise InvalidRequest(
+            "A question about an image has more options than this model has labels of one token. Ask it with fewer, or "
+            "without images."
+        )
+    return Spelling(spelled.stem, spelled.rests, texts)
+
+
+async def _safe(backend: Backend, session: Session, written: Sequence[str]) -> dict[str, str]:
+    """Each of `written` as it can be sent: without the picture's marker, and without control tokens."""
+    safe = {text: disarmed(text, [session.info.marker]) for text in written}
+    for _ in range(ROUNDS):
+        texts = list(safe.values())
+        plain = await backend.tokenize(texts, special=False)
+        read = await backend.tokenize(texts, special=True)
+        armed = [i for i in range(len(texts)) if plain[i] != read[i]]
+        if not armed:
+            return safe
+        controls = sorted({token for i in armed for token in set(read[i]) - set(plain[i])})
+        spelled = await backend.detokenize(controls)
+        safe = {text: disarmed(sent, spelled) for text, sent in safe.items()}
+    raise InvalidRequest("A text holds control strings of the model that cannot be sent as plain text with images.")
+
+
+async def _pieces(backend: Backend, session: Session, contents: Sequence[Content]) -> dict[Content, Piece]:
+    texts = [content for content in contents if isinstance(content, str)]
+    read: Mapping[Content, Tokens] = dict(zip(texts, await backend.tokenize(texts, special=True), strict=True))
+    pictures = [content for content in contents if isinstance(content, Picture)]
+    sized = {picture: picture_tokens(picture, await session.size(backend, picture)) for picture in pictures}
+    return {content: Piece(content, tokens) for content, tokens in chain(read.items(), sized.items())}
+
+
+def _strings(*parts: Iterable[Content]) -> list[str]:
+    return [content for content in _distinct(*parts) if isinstance(content, str)]
+
+
+def _distinct(*parts: Iterable[Content]) -> list[Content]:
+    return list(dict.fromkeys(chain.from_iterable(parts)))
+
+
+def _replaced(contents: Iterable[Content], safe: Mapping[str, str]) -> list[Content]:
+    return [safe[content] if isinstance(content, str) else content for content in contents]
+
+
+def _in_steps(content: Content, chunk: int) -> Sequence[Content]:
+    return blocks(content, chunk * CHARACTERS_A_TOKEN) if isinstance(content, str) else (content,)
+
+
+def _closed(contents: list[Content], tail: str) -> list[Content]:
+    """With the template's own tail, which is tokenised with what stands before it: it may begin with plain text."""
+    if contents and isinstance(contents[-1], str):
+        return [*contents[:-1], contents[-1] + tail]
+    return [*contents, tail]
