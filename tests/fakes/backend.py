@@ -19,10 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jev_local.backend.port import BackendInfo, Completion, Saved
+from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens, common
-from jev_local.errors import BackendError, BackendFault, NotSupported
+from jev_local.core.spelling import Prompt, Spelled, picture_tokens
+from jev_local.errors import BackendError, BackendFault, InvalidRequest, Misspelled, NotSupported
 
 BATCH = 128
+MARKER = "<__media__>"
+END, JOINED = 2, 3
+CONTROLS = {"<|end|>": END}
 ROUNDING = 1e-11
 
 
@@ -56,6 +61,10 @@ class FakeBackend:
     restore_fails: the slots that take no file. stale: a restored slot computes with another state. forgets: so many
     of the next prompts find nothing in their slot. weights: of the model; others compute other numbers.
     fullest: the most tokens that all slots ever held at once.
+
+    vision: it takes pictures, each of as many tokens as it has bytes. joins: two characters that are one token where
+    they stand side by side in a text that is sent. blind: it does not count pictures. sent: the texts that came with
+    pictures, with the marker for each.
     """
 
     slots: int = 2
@@ -88,6 +97,10 @@ class FakeBackend:
     stale: bool = False
     forgets: int = 0
     fullest: int = 0
+    vision: bool = False
+    joins: str = ""
+    blind: bool = False
+    sent: list[str] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"<FakeBackend run {self.run}, entered {self.entered}, left {self.left}>"
@@ -123,8 +136,9 @@ class FakeBackend:
             token_bytes=self.token_bytes,
             bos=(1,),
             system_role=self.system_role,
-            vision=False,
+            vision=self.vision,
             path=self.path,
+            marker=MARKER if self.vision else "",
         )
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -135,14 +149,23 @@ class FakeBackend:
 
     async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:
         self.calls.append("tokenize")
-        return [tuple(piece.encode()) for piece in pieces]
+        return [self._read(piece, special=special) for piece in pieces]
 
     async def detokenize(self, tokens: Sequence[int]) -> list[str]:
-        return [chr(token) for token in tokens]
+        texts = {token: text for text, token in CONTROLS.items()}
+        return [texts.get(token, chr(token)) for token in tokens]
+
+    async def picture_size(self, picture: Picture) -> int:
+        self.calls.append("picture_size")
+        if self.blind:
+            raise NotSupported("no such endpoint")
+        if not self.vision or not picture.data:
+            raise InvalidRequest("no picture")
+        return len(picture.data)
 
     async def complete(
         self,
-        prompts: Sequence[Tokens],
+        prompts: Sequence[Prompt],
         *,
         slot: int,
         labels: Sequence[int],
@@ -150,21 +173,23 @@ class FakeBackend:
         runners_up: int,
         reuse: bool,
     ) -> list[Completion]:
-        async with self._busy(Call("complete", slot, tuple(prompts), reuse=reuse)):
+        tokens = [self._tokens(prompt) for prompt in prompts]
+        async with self._busy(Call("complete", slot, tuple(tokens), reuse=reuse)):
             completions: dict[int, Completion] = {}
             # The real one puts off what waits for a slot while others are at work, and what waited first comes last.
             for i in [*range(1, len(prompts)), 0]:
                 forgotten = reuse and self.forgets > 0
                 self.forgets -= forgotten
-                cached = self._take(slot, prompts[i], reuse=reuse and not forgotten)
+                cached = self._take(slot, tokens[i], reuse=reuse and not forgotten)
                 top = self._top(slot, labels, bias, runners_up)
-                completions[i] = Completion(top, cached, len(prompts[i]) - cached, alias=self.alias)
+                completions[i] = Completion(top, cached, len(tokens[i]) - cached, alias=self.alias)
             return [completions[i] for i in range(len(prompts))]
 
-    async def evaluate(self, prompt: Tokens, *, slot: int, reuse: bool) -> Completion:
-        async with self._busy(Call("evaluate", slot, (prompt,), reuse=reuse)):
-            cached = self._take(slot, prompt, reuse=reuse)
-            return Completion({}, cached, len(prompt) - cached, alias=self.alias)
+    async def evaluate(self, prompt: Prompt, *, slot: int, reuse: bool) -> Completion:
+        tokens = self._tokens(prompt)
+        async with self._busy(Call("evaluate", slot, (tokens,), reuse=reuse)):
+            cached = self._take(slot, tokens, reuse=reuse)
+            return Completion({}, cached, len(tokens) - cached, alias=self.alias)
 
     async def save(self, slot: int, name: str) -> Saved:
         try:
@@ -183,6 +208,27 @@ class FakeBackend:
             if self.directory is None:
                 raise NotSupported("no directory")
             self.holds.pop(slot, None)
+
+    def _read(self, text: str, *, special: bool) -> Tokens:
+        """Bytes, and where `special` control tokens: also those that a caller wrote."""
+        for control, token in CONTROLS.items() if special else ():
+            text = text.replace(control, chr(token))
+        return tuple(text.encode())
+
+    def _tokens(self, prompt: Prompt) -> Tokens:
+        if not isinstance(prompt, Spelled):
+            return prompt
+        self.sent.append("".join(MARKER if isinstance(part, Picture) else part for part in prompt.contents))
+        assert self.sent[-1].count(MARKER) == len(prompt.pictures), "a marker that nobody put there"
+        tokens: Tokens = (1,)
+        for part in prompt.contents:
+            if isinstance(part, Picture):
+                tokens += picture_tokens(part, len(part.data))
+            else:
+                tokens += self._read(part.replace(self.joins, chr(JOINED)) if self.joins else part, special=True)
+        if prompt.length not in (None, len(tokens)):
+            raise Misspelled("The inference server read other tokens.")
+        return tokens
 
     @asynccontextmanager
     async def _busy(self, call: Call) -> AsyncIterator[None]:
