@@ -18,6 +18,7 @@ import httpx
 from jev_local.app import create_app
 from jev_local.backend.llama import LlamaBackend
 from jev_local.backend.port import Backend
+from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.questions import Question
 from jev_local.core.sharing import Mode, Policy
 from jev_local.core.slots import SlotTable
@@ -131,10 +132,10 @@ class ModeEngine:
 
     async def stop(self) -> None: ...
 
-    async def decide(self, *, state: str, questions: tuple[Question, ...]) -> Decision:
+    async def decide(self, *, state: str, questions: tuple[Question, ...], album: Album = NO_PICTURES) -> Decision:
         bench = self._bench
         decider = Decider(bench.backend, bench.session, bench.store, self._policy)
-        return await decider.decide(state=state, questions=questions)
+        return await decider.decide(state=state, questions=questions, album=album)
 
     def status(self) -> Status:
         return Status(status="ready", model=self._bench.session.info.model)

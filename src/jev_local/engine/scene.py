@@ -6,6 +6,7 @@ and where that differs, the control strings in it are broken before it is sent.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,7 +14,6 @@ from itertools import chain
 from jev_local.backend.port import Backend
 from jev_local.core.controls import disarmed
 from jev_local.core.pictures import Album, Picture
-from jev_local.core.plan import Tokens
 from jev_local.core.spelling import Content, Piece, Spelling, blocks, picture_tokens
 from jev_local.engine.session import Session
 from jev_local.errors import InvalidRequest
@@ -38,18 +38,33 @@ class Texts:
 async def spelling(backend: Backend, session: Session, texts: Texts, album: Album, *, chunk: int) -> Spelling:
     """The prompts of `texts`, to be evaluated in steps of about `chunk` tokens. Raises InvalidRequest for what cannot
     be sent."""
-    leading = [part for picture in album.leading for part in (picture, "\n")]
     shared = album.split(texts.shared)
     added = [album.split(text.removeprefix(texts.lead)) for text in texts.added]
-    safe = await _safe(backend, session, _strings(shared, *added))
-    stem = [part for content in (*leading, *_replaced(shared, safe)) for part in _in_steps(content, chunk)]
-    rests = [_closed(_replaced(rest, safe), session.words.tail) for rest in added]
-    known = await _pieces(backend, session, _distinct(stem, [texts.lead], *rests))
-    head = Piece(session.words.head, session.frame.head)
-    return Spelling(
-        (head, *(known[part] for part in stem)),
-        tuple((known[texts.lead], *(known[part] for part in rest)) for rest in rests),
-    )
+    sent = {text: disarmed(text, [session.info.marker]) for text in _strings(shared, *added)}
+    for _ in range(ROUNDS):
+        leading = [part for picture in album.leading for part in (picture, "\n")]
+        stem = [part for content in (*leading, *_replaced(shared, sent)) for part in _in_steps(content, chunk)]
+        rests = [_closed(_replaced(rest, sent), session.words.tail) for rest in added]
+        callers, parts = list(sent.values()), _strings([texts.lead], stem, *rests)
+        # At once: there is rarely anything to break, and only then the second was for nothing.
+        plain, read = await asyncio.gather(
+            backend.tokenize(callers, special=False), backend.tokenize([*callers, *parts], special=True)
+        )
+        armed = [i for i, tokens in enumerate(plain) if tokens != read[i]]
+        if not armed:
+            pieces: dict[Content, Piece] = {
+                text: Piece(text, tokens) for text, tokens in zip(parts, read[len(callers) :], strict=True)
+            }
+            for picture in dict.fromkeys(part for part in chain(stem, *rests) if isinstance(part, Picture)):
+                pieces[picture] = Piece(picture, picture_tokens(picture, await session.size(backend, picture)))
+            head = Piece(session.words.head, session.frame.head)
+            return Spelling(
+                (head, *(pieces[part] for part in stem)),
+                tuple((pieces[texts.lead], *(pieces[part] for part in rest)) for rest in rests),
+            )
+        controls = await backend.detokenize(sorted({token for i in armed for token in {*read[i]} - {*plain[i]}}))
+        sent = {text: disarmed(safe, controls) for text, safe in sent.items()}
+    raise InvalidRequest("A text holds control strings of the model that cannot be sent as plain text with images.")
 
 
 async def with_endings(backend: Backend, spelled: Spelling, tokens: Sequence[int], asked: Iterable[int]) -> Spelling:
@@ -67,36 +82,9 @@ async def with_endings(backend: Backend, spelled: Spelling, tokens: Sequence[int
     return Spelling(spelled.stem, spelled.rests, texts)
 
 
-async def _safe(backend: Backend, session: Session, written: Sequence[str]) -> dict[str, str]:
-    """Each of `written` as it can be sent: without the picture's marker, and without control tokens."""
-    safe = {text: disarmed(text, [session.info.marker]) for text in written}
-    for _ in range(ROUNDS):
-        texts = list(safe.values())
-        plain = await backend.tokenize(texts, special=False)
-        read = await backend.tokenize(texts, special=True)
-        armed = [i for i in range(len(texts)) if plain[i] != read[i]]
-        if not armed:
-            return safe
-        controls = sorted({token for i in armed for token in set(read[i]) - set(plain[i])})
-        spelled = await backend.detokenize(controls)
-        safe = {text: disarmed(sent, spelled) for text, sent in safe.items()}
-    raise InvalidRequest("A text holds control strings of the model that cannot be sent as plain text with images.")
-
-
-async def _pieces(backend: Backend, session: Session, contents: Sequence[Content]) -> dict[Content, Piece]:
-    texts = [content for content in contents if isinstance(content, str)]
-    read: Mapping[Content, Tokens] = dict(zip(texts, await backend.tokenize(texts, special=True), strict=True))
-    pictures = [content for content in contents if isinstance(content, Picture)]
-    sized = {picture: picture_tokens(picture, await session.size(backend, picture)) for picture in pictures}
-    return {content: Piece(content, tokens) for content, tokens in chain(read.items(), sized.items())}
-
-
 def _strings(*parts: Iterable[Content]) -> list[str]:
-    return [content for content in _distinct(*parts) if isinstance(content, str)]
-
-
-def _distinct(*parts: Iterable[Content]) -> list[Content]:
-    return list(dict.fromkeys(chain.from_iterable(parts)))
+    """The texts among `parts`, each once."""
+    return [content for content in dict.fromkeys(chain.from_iterable(parts)) if isinstance(content, str)]
 
 
 def _replaced(contents: Iterable[Content], safe: Mapping[str, str]) -> list[Content]:
