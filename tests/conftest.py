@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 import tiny_lfm2
+import tiny_vision
 from servers import api_server, llama_server
 
 # An example that takes longer than the usual 200 ms says that the machine is busy, not that the code is wrong.
@@ -20,6 +21,12 @@ hypothesis.settings.load_profile("jev-local")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A hybrid model with a byte vocabulary and random weights."""
     return tiny_lfm2.write(tmp_path_factory.mktemp("models") / "tiny-lfm2.gguf")
+
+
+@pytest.fixture(scope="session")
+def vision_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same model with a projector: it sees, and makes nothing of it."""
+    return tiny_vision.write(tmp_path_factory.mktemp("vision"))
 
 
 @pytest.fixture(scope="session")
