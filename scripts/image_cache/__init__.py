@@ -1,0 +1,1 @@
+"""Builds llama-server with the image-embedding cache: source, tools, compilation, product."""

@@ -1,0 +1,56 @@
+"""The official ROCm plugin, out of the release of the same llama.cpp: nothing here compiles GPU code."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from image_cache import archives, downloads
+from jev_local.backend.embedded import has_gpu
+from jev_local.launch.progress import say
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """`neighbours` are the names of all files in its archive, `sha256` the digest of that."""
+
+    path: Path
+    neighbours: tuple[str, ...]
+    sha256: str
+
+
+def official(pinned: Mapping[str, str], folder: Path) -> Plugin:
+    """Taken out of the archive once, and found again afterwards without unpacking some hundred megabytes."""
+    place = folder / f"rocm-{pinned['sha256'][:12]}"
+    path, listing = place / pinned["library"], place / "archive.json"
+    if not place.is_dir():
+        downloaded = folder / "downloads"
+        archive = downloads.fetched(
+            pinned["url"],
+            pinned["sha256"],
+            downloaded,
+            otherwise=f"connect this machine to the network, or put that file into {downloaded} (--backend cpu builds "
+            f"without it)",
+        )
+        fresh = place.with_name(place.name + ".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        say(f"Taking {path.name} out of {archive.name}")
+        names = archives.copy_member(archive, path.name, fresh / path.name)
+        (fresh / path.name).chmod(0o755)
+        (fresh / listing.name).write_text(json.dumps(names))
+        os.replace(fresh, place)
+    return Plugin(path, tuple(json.loads(listing.read_text())), pinned["sha256"])
+
+
+def say_whether_seen(server: Path) -> None:
+    """A plugin whose libraries are missing is passed over in silence, and the GPU with it."""
+    if not has_gpu(server):
+        say(
+            "It sees no GPU here. Where there is one: name the folder of the ROCm libraries with LD_LIBRARY_PATH, and "
+            f"ask {server} --list-devices again"
+        )
