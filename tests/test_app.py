@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
 from dataclasses import replace
 from datetime import datetime
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 import zstandard
 from hypothesis import given
@@ -19,12 +21,15 @@ from hypothesis import strategies as st
 from fakes.asgi import ONE_NOUL, Wire, app_for, http, scene
 from fakes.engine import READY, FakeEngine
 from fakes.served import served
+from image_files import base64, data_url, image_file
 from jev_local import errors
+from jev_local.core.pictures import Album
 from jev_local.core.questions import Choice, Noul, Option, Score
 from jev_local.engine.decision import Status
 from jev_local.wire.about import ReadyReply
 from jev_local.wire.bodies import BodyLimits
 from jev_local.wire.headers import DIAGNOSTICS
+from jev_local.wire.pictures import develop
 from jev_local.wire.schema import SystemOneReply
 
 ASK = "/v1/systemone"
@@ -159,15 +164,23 @@ BAD: dict[str, tuple[bytes | dict[str, Any], dict[str, str], int, type[list[Any]
     "an unknown model": ({**ONE_NOUL, "model": "gpt-x"}, {}, 400, "api_usage_error"),
     "a 10 MB model": ({**ONE_NOUL, "model": LONG}, {}, 400, "api_usage_error"),
     "box": (with_question({"type": "box", "instructions": "where?"}), {}, 400, "api_usage_error"),
-    "images": ({**ONE_NOUL, "images": ["data:image/png;base64,AA=="]}, {}, 400, "api_usage_error"),
-    "assets": ({**ONE_NOUL, "assets": {"<a>": {"type": "image"}}}, {}, 400, "api_usage_error"),
+    "images": ({**ONE_NOUL, "images": ["data:image/png;base64,AA=="]}, {}, 422, list),
+    "assets": ({**ONE_NOUL, "assets": {"<a>": {"type": "image"}}}, {}, 422, list),
     "text/plain": (ONE_NOUL, {"content-type": "text/plain"}, 415, "api_usage_error"),
     "a form": (b"state=1", {"content-type": "application/x-www-form-urlencoded"}, 415, "api_usage_error"),
-    "multipart": (b"--x--", {"content-type": "multipart/form-data; boundary=x"}, 415, "api_usage_error"),
+    "multipart": (b"--x--", {"content-type": "multipart/form-data; boundary=x"}, 422, list),
+    "multipart without a boundary": (b"--x--", {"content-type": "multipart/form-data"}, 415, "api_usage_error"),
     "shift_jis": (ONE_NOUL, {"content-type": "application/json; charset=shift_jis"}, 415, "api_usage_error"),
     "brotli": (ONE_NOUL, {"content-encoding": "br"}, 415, "api_usage_error"),
     "not gzip": (ONE_NOUL, {"content-encoding": "gzip"}, 422, list),
     "cut-off zstd": (zstandard.compress(b"{}" * 99)[:-2], {"content-encoding": "zstd"}, 422, list),
+    "25 MB with assets somewhere": (
+        b'{"state": {"assets": 1}, "x": "' + b"x" * 25_165_824 + b'"}',
+        {},
+        413,
+        "request_too_large",
+    ),
+    "51 MB with assets": (b'{"assets": "' + b"x" * 50_331_648 + b'"}', {}, 413, "request_too_large"),
     "25 MB": (b'"' + b"x" * 25_165_824 + b'"', {}, 413, "request_too_large"),
     "25 MB, packed": (gzip.compress(b" " * 25_165_825, 1), {"content-encoding": "gzip"}, 413, "request_too_large"),
 }
@@ -194,6 +207,134 @@ async def test_bad_requests_are_told_what_is_wrong_and_harm_nobody() -> None:
             assert not engine.calls, name
         # One place in flight, and every request above has given it back.
         assert (await client.post(ASK, json=ONE_NOUL)).status_code == 200
+
+
+def form(request: Any, **files: tuple[bytes, str]) -> tuple[bytes, dict[str, str]]:
+    """A multipart body as httpx writes it, and its Content-Type."""
+    parts: dict[str, Any] = {"request": (None, json.dumps(request), "application/json")}
+    parts |= {name: (name, data, kind) for name, (data, kind) in files.items()}
+    written = httpx.Request("POST", "http://test", files=parts)
+    return written.read(), {"content-type": written.headers["content-type"]}
+
+
+PNG, JPEG = image_file(), image_file(color="red", format_="JPEG")
+TURNED = image_file(
+    size=(30, 40), format_="JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
+)
+ASKED: dict[str, Any] = {**ONE_NOUL, "state": {"photo": "<1>"}}
+WITH_PART = {**ASKED, "assets": {"<1>": {"type": "image", "part": "a"}}}
+
+FORMS: dict[str, tuple[tuple[bytes, dict[str, str]], bytes]] = {
+    "images": ((json.dumps({**ONE_NOUL, "images": [data_url(PNG)]}).encode(), {}), PNG),
+    "assets": (
+        (json.dumps({**ASKED, "assets": {"<1>": {"type": "image", "data_base64": base64(JPEG)}}}).encode(), {}),
+        JPEG,
+    ),
+    "a form": (form(WITH_PART, a=(PNG, "application/octet-stream")), PNG),
+    "a message": (
+        (json.dumps({**ONE_NOUL, "state": [{"type": "image_url", "image_url": data_url(JPEG, "jpeg")}]}).encode(), {}),
+        JPEG,
+    ),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("sent", "data"), FORMS.values(), ids=FORMS)
+@scene
+async def test_an_image_arrives_at_the_engine_in_every_form(
+    sent: tuple[bytes, dict[str, str]], data: bytes, packed: bool
+) -> None:
+    engine = FakeEngine()
+    body, headers = sent
+    if packed:
+        body, headers = gzip.compress(body), {**headers, "content-encoding": "gzip"}
+    async with http(app_for(engine)) as client:
+        response = await client.post(ASK, content=body, headers={"typesafe-danger-zone-images": "true", **headers})
+    assert response.status_code == 200, response.text
+    ((state, _),), (album,) = engine.calls, engine.albums
+    assert [picture.data for picture in (*album.leading, *album.placed.values())] == [data]
+    assert state.count("[image ") == len(album.placed)
+    assert all(mark in state for mark in album.placed)
+
+
+@scene
+async def test_images_are_turned_before_the_engine_gets_them() -> None:
+    engine = FakeEngine()
+    async with http(app_for(engine)) as client:
+        await client.post(ASK, json={**ONE_NOUL, "images": [data_url(TURNED, "jpeg")]})
+    ((picture,),) = [album.leading for album in engine.albums]
+    assert (picture.width, picture.height) == (40, 30)
+    assert picture.data.startswith(b"\xff\xd8")
+
+
+CUT_OFF = form(WITH_PART, a=(PNG, "image/png"))
+BAD_IMAGES: dict[str, tuple[tuple[bytes, dict[str, str]], int, list[Any]]] = {
+    "cut off": (
+        (json.dumps({**ONE_NOUL, "images": [data_url(PNG), data_url(PNG[:-9])]}).encode(), {}),
+        422,
+        ["images", 1],
+    ),
+    "another format": ((json.dumps({**ONE_NOUL, "images": [data_url(JPEG)]}).encode(), {}), 422, ["images", 0]),
+    "from elsewhere": ((json.dumps({**ONE_NOUL, "images": ["http://x/a.png"]}).encode(), {}), 422, ["images", 0]),
+    "five": ((json.dumps({**ONE_NOUL, "images": [data_url(PNG)] * 5}).encode(), {}), 422, ["images"]),
+    "a cut off part": (form(WITH_PART, a=(PNG[:-9], "image/png")), 422, ["assets", 0]),
+    "a part of another kind": (form(WITH_PART, a=(PNG, "image/jpeg")), 422, ["assets", 0]),
+    "a part under another name": (form(WITH_PART, b=(PNG, "image/png")), 422, ["assets", 0]),
+    "a part too many": (form(WITH_PART, a=(PNG, "image/png"), b=(PNG, "image/png")), 400, []),
+    "an asset of no use": (form({**WITH_PART, "state": "s"}, a=(PNG, "image/png")), 400, []),
+    "a form that is not JSON": (form("}", a=(PNG, "image/png")), 422, []),
+    "a form cut off": ((CUT_OFF[0][:-20], CUT_OFF[1]), 422, []),
+}
+
+
+@scene
+async def test_bad_images_are_told_and_no_model_is_asked() -> None:
+    engine = FakeEngine()
+    async with http(app_for(engine, max_in_flight=1)) as client:
+        for name, ((body, headers), status, loc) in BAD_IMAGES.items():
+            response = await client.post(ASK, content=body, headers=headers)
+            assert response.status_code == status, (name, response.text)
+            detail = response.json()["detail"]
+            if status == 422:
+                assert [issue["loc"] for issue in detail] == [["body", *loc]], (name, detail)
+        assert not engine.calls
+        assert (await client.post(ASK, json=ONE_NOUL)).status_code == 200
+
+
+@scene
+async def test_the_limit_of_pixels_is_a_setting() -> None:
+    async with http(app_for(FakeEngine(), max_image_pixels=1200)) as client:
+        body = {**ONE_NOUL, "images": [data_url(PNG)]}
+        assert (await client.post(ASK, json=body)).status_code == 200
+        body["images"] = [data_url(image_file(size=(41, 30)))]
+        refused = await client.post(ASK, json=body)
+    assert refused.status_code == 422
+    assert "41 x 30" in refused.text
+
+
+@scene
+async def test_large_pictures_are_looked_at_two_at_a_time_and_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at_work, most, go_on = 0, 0, threading.Event()
+
+    def slow(uploads: Any, *, max_pixels: int) -> Album:
+        nonlocal at_work, most
+        at_work += 1
+        most = max(most, at_work)
+        go_on.wait(10)
+        at_work -= 1
+        return develop(uploads, max_pixels=max_pixels)
+
+    monkeypatch.setattr("jev_local.web.systemone.develop", slow)
+    async with http(app_for(FakeEngine())) as client:
+        asking = [asyncio.create_task(client.post(ASK, json={**ONE_NOUL, "images": [data_url(PNG)]})) for _ in range(5)]
+        while at_work < 2:
+            await asyncio.sleep(0.01)
+        assert (await client.post(ASK, json=ONE_NOUL)).status_code == 200
+        go_on.set()
+        assert [(await task).status_code for task in asking] == [200] * 5
+    assert most == 2
 
 
 @pytest.mark.parametrize("content_type", [None, "application/json", "application/json; charset=utf-8", "text/json"])

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -201,6 +202,49 @@ def test_a_state_on_the_command_line_is_text(
     assert json.loads(api.bodies[0])["state"] == state
 
 
+PNG, JPEG = b"\x89PNG\r\n\x1a\n and more", b"\xff\xd8\xff and more"
+
+
+def url_of(content: bytes) -> str:
+    return f"data:image/{'png' if content[:1] == PNG[:1] else 'jpeg'};base64,{b64encode(content).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"state": NaN }', '{"images": ["%s", "%s"], "state": NaN }'),
+        ('{"images" : ["old"] ,"state":1}', '{"images" : ["%s", "%s"] ,"state":1}'),
+        ("{}", '{"images": ["%s", "%s"]}'),
+    ],
+)
+def test_images_are_sent_as_data_urls_in_their_order(
+    before: str, after: str, run: Run, api: Api, tmp_path: Path
+) -> None:
+    for name, content in {"request.json": before.encode(), "a.png": PNG, "photo": JPEG}.items():
+        (tmp_path / name).write_bytes(content)
+    request, photo, png = (str(tmp_path / name) for name in ("request.json", "photo", "a.png"))
+    assert run("--input", request, "--image", photo, "--image", png)[0] == 0
+    assert api.bodies == [(after % (url_of(JPEG), url_of(PNG))).encode()]
+
+
+def test_a_state_and_an_image_may_both_be_given(
+    run: Run, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", stdin_of(PNG))
+    assert run("--state", "new", "--image", "-")[0] == 0
+    sent = json.loads(api.bodies[0])
+    assert (sent["state"], sent["images"]) == ("new", [url_of(PNG)])
+    assert sent["questions"] == json.loads(example())["questions"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_image_has_four_mebibytes_at_most(more: int, run: Run, api: Api, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(PNG + bytes(4 * 2**20 - len(PNG) + more))
+    code, _, err = run("--image", str(tmp_path / "a.png"))
+    assert (code, len(api.bodies)) == ((2, 0) if more else (0, 1))
+    assert ("a.png has more than 4 MiB: scale it down" in err) == bool(more)
+
+
 @pytest.mark.parametrize(
     ("env", "argv", "sent"),
     [
@@ -349,7 +393,14 @@ def test_a_200_that_is_no_answer(content: bytes, options: tuple[str, ...], run: 
 @pytest.fixture
 def _unfit_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    contents = {"text": b"hello", "empty": b"", "latin": b"a\xe9", "deep": b"[" * 5000 + b"]" * 5000, "array": b"[]"}
+    contents = {
+        "text": b"hello",
+        "empty": b"",
+        "latin": b"a\xe9",
+        "deep": b"[" * 5000 + b"]" * 5000,
+        "array": b"[]",
+        "a.png": PNG,
+    }
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
 
@@ -366,6 +417,15 @@ def _unfit_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--input", "deep"), "deep is nested too deeply"),
         (("--input", "array", "--state", "s"), "--state needs an input that is a JSON object"),
         (("--input", "-", "--state", "@-"), "cannot both read standard input"),
+        (("--image", "absent.png"), "cannot read absent.png: No such file"),
+        (("--image", "."), "cannot read .: Is a directory"),
+        (("--image", "text"), "text is not a PNG or JPEG file: convert it"),
+        (("--image", "empty"), "empty is not a PNG or JPEG file"),
+        (("--image", "text", "--input", "array"), "text is not a PNG or JPEG file"),
+        (("--image", "a.png", "--input", "array"), "--image needs an input that is a JSON object"),
+        (("--image", "a.png") * 5, "--image can be given 4 times, got 5"),
+        (("--image", "-", "--input", "-"), "--input - and --image - cannot both read standard input"),
+        (("--image", "-", "--image", "-"), "cannot both read standard input"),
         (("--state", "@absent"), "cannot read absent: No such file"),
         (("--state", "@latin"), "latin is not UTF-8"),
         (("--state", "\udce9"), "--state is not UTF-8"),

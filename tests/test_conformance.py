@@ -14,7 +14,10 @@ from systemone import Choice, Client, Noul, Score, SystemOneError
 from fakes.asgi import KEY, app_for
 from fakes.engine import FakeEngine
 from fakes.served import served
+from image_files import image_file
 from jev_local import errors
+from jev_local.core import questions as core
+from jev_local.core.pictures import Picture
 from jevcompat_run import check_conformant
 
 LONG = "二重に請求されました。" * 500
@@ -76,7 +79,7 @@ def test_the_official_sdk_async(url: str, compression: Any) -> None:
         ({"model": "gpt-x"}, sdk.TypeSafeBadRequestError, "Unknown model: gpt-x"),
         ({"questions": {"q": {"type": "boolean"}}}, sdk.TypeSafeUnprocessableEntityError, "noul, choice or score"),
         ({"questions": {"b": {"type": "box", "instructions": "?"}}}, sdk.TypeSafeBadRequestError, "box"),
-        ({"extra_body": {"images": ["data:image/png;base64,AA=="]}}, sdk.TypeSafeBadRequestError, "images"),
+        ({"extra_body": {"images": ["data:image/png;base64,AA=="]}}, sdk.TypeSafeUnprocessableEntityError, "images.0"),
     ],
 )
 def test_the_sdk_understands_our_refusals(url: str, change: Any, expected: type[Exception], words: str) -> None:
@@ -87,11 +90,33 @@ def test_the_sdk_understands_our_refusals(url: str, change: Any, expected: type[
     assert raised.value.request_id is not None
 
 
-def test_the_sdk_is_told_that_images_in_multipart_are_not_read(url: str) -> None:
-    png = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010806000000")
-    with sdk.TypeSafeClient(**options(url)) as client, pytest.raises(sdk.TypeSafeAPIError, match="Images") as raised:
-        client.system_one(state={"photo": sdk.Image(png)}, questions={"q": NOUL})
-    assert raised.value.status == 415
+@pytest.mark.parametrize("compression", ["zstd", False])
+def test_images_of_the_official_sdk(compression: Any) -> None:
+    engine = FakeEngine()
+    png, jpeg = (image_file(color=color, format_=format_) for color, format_ in (("red", "PNG"), ("blue", "JPEG")))
+    lamp, stamp = sdk.Image(png), sdk.Image(jpeg)
+    with (
+        served(lambda: app_for(engine)) as url,
+        sdk.TypeSafeClient(**options(url), compression=compression) as client,
+    ):
+        client.system_one(
+            state={"photo": lamp, "text": LONG},
+            questions={"q": {"type": "noul", "instructions": f"Is <the other> like {lamp}?"}},
+            assets={"<the other>": stamp},
+        )
+        with pytest.raises(sdk.TypeSafeBadRequestError, match="mentioned nowhere"):
+            client.system_one(state="s", questions={"q": NOUL}, assets={"<the other>": stamp})
+        with pytest.raises(sdk.TypeSafeUnprocessableEntityError, match=r"assets\.0: is damaged"):
+            client.system_one(state={"photo": sdk.Image(png[:-30])}, questions={"q": NOUL})
+    ((state, (question,)),) = engine.calls
+    (album,) = engine.albums
+    assert isinstance(question, core.Noul)
+    shown = [
+        [part for part in album.split(text) if isinstance(part, Picture)]
+        for text in (state, question.instructions or "")
+    ]
+    assert [[picture.data for picture in pictures] for pictures in shown] == [[png], [jpeg, png]]
+    assert album.leading == ()
 
 
 @pytest.mark.parametrize(("key", "expected"), [("other", sdk.TypeSafeAuthenticationError)])

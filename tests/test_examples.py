@@ -1,4 +1,4 @@
-"""The example that everything starts with: its shape, and that the package ships the same one."""
+"""The examples: the one that everything starts with, which the package ships too, and those about a picture."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from jev_local.inputs import example
+from image_files import image_file
+from jev_local.inputs import example, read, with_images
+from jev_local.wire.intake import read_request
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "systemone.json"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLE = EXAMPLES / "systemone.json"
 
 TYPES = {
     "refund": "noul",
@@ -50,8 +53,40 @@ def test_it_asks_four_questions_of_each_type(request_body: dict[str, Any]) -> No
     assert [list(types.values()).count(kind) for kind in ("noul", "choice", "score")] == [4, 4, 4]
 
 
+PICTURED = {"vision": [2, 1, 1], "vision_gss": [4, 4, 4], "vision_gss_4": [0, 4, 0]}
+"""Name -> nouls, choices and scores."""
+
+
+def test_there_are_no_other_examples() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.json")} == {"systemone", *PICTURED}
+
+
+@pytest.mark.parametrize("name", PICTURED)
+def test_the_examples_about_a_picture_come_without_one_and_are_asked_with_one(name: str, tmp_path: Path) -> None:
+    body = json.loads((EXAMPLES / f"{name}.json").read_bytes())
+    assert list(body) == ["model", "state", "questions"]
+    types = [question["type"] for question in body["questions"].values()]
+    assert [types.count(kind) for kind in ("noul", "choice", "score")] == PICTURED[name]
+    check_criteria(body)
+    (tmp_path / "a.png").write_bytes(image_file(size=(512, 286)))
+    request = with_images(read(str(EXAMPLES / f"{name}.json")), [str(tmp_path / "a.png")])
+    intake = read_request(request.body)
+    assert [upload.data for upload in intake.uploads.leading] == [(tmp_path / "a.png").read_bytes()]
+    assert len(intake.questions) == len(types)
+
+
+def test_the_four_questions_about_a_slide_are_among_the_twelve() -> None:
+    four, twelve = (json.loads((EXAMPLES / f"{name}.json").read_bytes()) for name in ("vision_gss_4", "vision_gss"))
+    assert four["questions"].items() <= twelve["questions"].items()
+    assert four["state"] == twelve["state"]
+
+
 def test_its_criteria_fit_their_types(request_body: dict[str, Any]) -> None:
-    for question in request_body["questions"].values():
+    check_criteria(request_body)
+
+
+def check_criteria(body: dict[str, Any]) -> None:
+    for question in body["questions"].values():
         assert question["instructions"]
         criteria = question.get("criteria")
         match question["type"]:

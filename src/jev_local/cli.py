@@ -22,7 +22,7 @@ from jev_local.client import (
 from jev_local.output_file import OutputFile, UnusableFile
 from jev_local.received import Received
 from jev_local.safe_text import clean, to_json
-from jev_local.settings import DEFAULT_API_URL, api_key
+from jev_local.settings import DEFAULT_API_URL, MAX_IMAGES, api_key
 from jev_local.terminal import headers_text, table, waiting
 
 ANSWERED, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
@@ -48,6 +48,7 @@ examples:
   systemone --state 'Please close my account.' the same questions about another text
   systemone --state @mail.txt                  ... about the text in a file
   systemone ask --input request.json           a request of your own
+  systemone --input vision.json --image a.png  ... about an image
   jq . request.json | systemone --input -      ... from a pipe
   systemone --format json --output reply.json  the official JSON, printed and kept
   systemone ask --help                         every option
@@ -62,8 +63,12 @@ a request of your own, smallest size:
   {"state": "I was charged twice.",
    "questions": {"refund": {"type": "noul", "instructions": "Is money owed to the customer?"}}}
 
+what --image takes:
+  FILE     a PNG or JPEG of up to 4 MiB, shown before the state instead of the input's images
+
 examples:
   systemone ask --input request.json --state @ticket.json
+  systemone ask --input examples/vision.json --image photo.jpg
   systemone ask --diagnostics                  how the server came to its answers
   systemone ask --url http://10.0.0.5:8080 --key "$KEY" --timeout 600
 """
@@ -118,10 +123,21 @@ def _ask(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> inputs.Request:
-    if arguments.input == inputs.STDIN and arguments.state == f"@{inputs.STDIN}":
-        raise inputs.InputError("--input - and --state @- cannot both read standard input")
+    from_stdin = [
+        option
+        for option, reads in (
+            ("--input -", arguments.input == inputs.STDIN),
+            ("--state @-", arguments.state == f"@{inputs.STDIN}"),
+            *(("--image -", file == inputs.STDIN) for file in arguments.image),
+        )
+        if reads
+    ]
+    if len(from_stdin) > 1:
+        raise inputs.InputError(f"{' and '.join(from_stdin)} cannot both read standard input")
     request = inputs.read(arguments.input)
-    return request if arguments.state is None else inputs.with_state(request, inputs.state(arguments.state))
+    if arguments.state is not None:
+        request = inputs.with_state(request, inputs.state(arguments.state))
+    return inputs.with_images(request, arguments.image) if arguments.image else request
 
 
 def _show(request: inputs.Request, reply: Received, arguments: argparse.Namespace, output: OutputFile | None) -> int:
@@ -224,6 +240,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--url", default=DEFAULT_API_URL, help="root of the server (default: %(default)s)")
     add("--input", metavar="FILE|-", help="the request, sent as it is (default: the packaged example)")
     add("--state", metavar="TEXT|@FILE", help="ask about this instead of the input's state; see below")
+    add(
+        "--image",
+        action="append",
+        default=[],
+        metavar="FILE|-",
+        help=f"show this PNG or JPEG with every question; up to {MAX_IMAGES} times, for a model that sees images",
+    )
     add("--format", choices=("table", "json"), default="table", help="what to print (default: %(default)s)")
     add("--output", metavar="FILE", help="also write the official JSON to FILE, whole or not at all")
     add("--key", help="API key (default: JEV_API_KEY, else local-dev; an empty one is not sent)")

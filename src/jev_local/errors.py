@@ -141,7 +141,7 @@ class NotSupported(BackendFault):
 
 
 class Misspelled(BackendFault):
-    """A prompt with pictures came to another number of tokens than its parts: nothing can be shared by position then."""
+    """A prompt with pictures came to another number of tokens than its parts did: no length in it can be relied on."""
 
 
 class CannotShare(BackendFault):

@@ -1,7 +1,8 @@
-"""The request that `systemone ask` sends: read from a file, standard input or the package, its state replaced if asked.
+"""The request that `systemone ask` sends: read from a file, standard input or the package, its state or its images
+replaced if asked.
 
 A body goes out as it was written. Parsing it would hide what the server should judge (duplicate keys, NaN, the
-order of keys), so `with_state` cuts the old state out of the text and leaves every other character alone.
+order of keys), so the old state is cut out of the text, and every other character left alone.
 """
 
 from __future__ import annotations
@@ -9,12 +10,17 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from jev_local.settings import IMAGE_LIMIT, MAX_IMAGES, MIB
+
 STDIN = "-"
+
+_IMAGES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg"}
 
 
 class InputError(Exception):
@@ -56,16 +62,39 @@ def parse(text: str, name: str) -> Request:
 
 def with_state(request: Request, state: str) -> Request:
     """The request with `state`, a JSON text, where its state was, or in front where it had none."""
+    return _with(request, "state", state, option="--state")
+
+
+def with_images(request: Request, files: Sequence[str]) -> Request:
+    """The request with these PNG or JPEG files as its images, instead of those that it had."""
+    if len(files) > MAX_IMAGES:
+        raise InputError(f"--image can be given {MAX_IMAGES} times, got {len(files)}")
+    urls = ", ".join(f'"{_data_url(file)}"' for file in files)
+    return _with(request, "images", f"[{urls}]", option="--image")
+
+
+def _with(request: Request, key: str, value: str, *, option: str) -> Request:
     if not isinstance(request.document, dict):
-        raise InputError("--state needs an input that is a JSON object")
+        raise InputError(f"{option} needs an input that is a JSON object")
     text = request.text
-    spans = [(start, end) for key, start, end in _members(text) if key == "state"]
+    spans = [(start, end) for found, start, end in _members(text) if found == key]
     if not spans:
         at = text.index("{") + 1
-        text = f'{text[:at]}"state": {state}{", " if request.document else ""}{text[at:]}'
+        text = f'{text[:at]}"{key}": {value}{", " if request.document else ""}{text[at:]}'
     for start, end in reversed(spans):
-        text = text[:start] + state + text[end:]
+        text = text[:start] + value + text[end:]
     return parse(text, "the input")
+
+
+def _data_url(file: str) -> str:
+    """The server looks closer. Here is found out what would only come back as a refusal of many megabytes."""
+    content = _content(file, most=IMAGE_LIMIT + 1)
+    kind = next((kind for magic, kind in _IMAGES.items() if content.startswith(magic)), None)
+    if kind is None:
+        raise InputError(f"{file} is not a PNG or JPEG file: convert it to one of them")
+    if len(content) > IMAGE_LIMIT:
+        raise InputError(f"{file} has more than {IMAGE_LIMIT // MIB} MiB: scale it down, or save it as a JPEG")
+    return f"data:image/{kind};base64,{b64encode(content).decode()}"
 
 
 def state(argument: str) -> str:
@@ -95,14 +124,22 @@ def _quoted(text: str, name: str) -> str:
 def _text(source: str) -> str:
     """All of a file, without the byte order mark that some editors leave."""
     try:
-        content = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
-        return content.decode("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {source}: {error.strerror or error}") from error
+        return _content(source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{source} is not UTF-8 (byte {error.start})") from error
+
+
+def _content(file: str, *, most: int = -1) -> bytes:
+    """The first `most` bytes of a file or of standard input, all where it is negative."""
+    try:
+        if file == STDIN:
+            return sys.stdin.buffer.read(most)
+        with Path(file).open("rb") as opened:
+            return opened.read(most)
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
     except ValueError as error:
-        raise InputError(f"cannot read {source!r}: {error}") from error
+        raise InputError(f"cannot read {file!r}: {error}") from error
 
 
 def _integer(digits: str) -> int | float:

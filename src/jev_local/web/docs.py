@@ -65,8 +65,8 @@ def _operation(method: str, path: str, operation: Json) -> Iterator[str]:
     if "description" in operation:
         yield f"<p>{escape(operation['description'])}</p>"
     if "requestBody" in operation:
-        content = operation["requestBody"]["content"]["application/json"]
-        yield f"<p>Body: {_link(content['schema'])}</p>{_code(content['example'])}"
+        for kind, content in operation["requestBody"]["content"].items():
+            yield f"<p>Body, <code>{escape(kind)}</code>: {_type(content['schema'])}</p>{_code(content['example'])}"
     yield "<table><tr><th>Status</th><th>Meaning</th></tr>"
     for status, response in sorted(operation["responses"].items()):
         content = response["content"]["application/json"]

@@ -28,6 +28,16 @@ REQUEST: Json = {
     },
 }
 
+FORM: Json = {
+    "request": {
+        "state": {"complaint": "Cracked on arrival.", "photo": "<image:1>"},
+        "questions": {"cracked": {"type": "noul", "instructions": "Is there a crack in the lamp on the photo?"}},
+        "assets": {"<image:1>": {"type": "image", "part": "asset-0"}},
+    },
+    "asset-0": "(the bytes of a PNG or JPEG file)",
+}
+"""The parts of a form: the JSON of the first, and a file."""
+
 REPLY: Json = {
     "model": "LFM2-1.2B",
     "answers": {
@@ -109,7 +119,9 @@ _ERRORS: dict[str, errors.JevError] = {
     "missing-key": errors.MissingKey("An API key is required: send `Authorization: Bearer KEY` or `X-API-Key: KEY`."),
     "body-timeout": errors.BodyTimeout("The request body did not arrive within 30 seconds."),
     "body-too-large": errors.BodyTooLarge("The request body is larger than 24 MiB (counted after decompression)."),
-    "media-type": errors.UnsupportedMediaType("Content-Type has to be application/json."),
+    "media-type": errors.UnsupportedMediaType(
+        "Content-Type has to be application/json, or multipart/form-data with images."
+    ),
     "backend-fault": errors.BackendFault("The inference server's answer makes no sense."),
     "backend-loading": errors.BackendLoading("The inference server loads its model."),
     "backend-timeout": errors.BackendTimeout("The inference server took longer than 600 seconds."),

@@ -24,14 +24,19 @@ _FOREIGN = "the server listens on a loopback address and the Host header has a n
 
 _REFUSALS: dict[int, tuple[str, str]] = {
     400: (
-        "Unknown model, too many tokens for the context, or images, which this server does not read.",
+        "Unknown model, too many tokens for the context, images for a model that sees none, an asset that is mentioned "
+        "nowhere, or a question of type `box`.",
         "unknown-model",
     ),
     401: ("The key is wrong.", "wrong-key"),
     403: ("No key was sent, or " + _FOREIGN, "missing-key"),
     408: ("The body did not arrive within 30 seconds.", "body-timeout"),
-    413: ("The body is larger than 24 MiB, counted after decompression.", "body-too-large"),
-    415: ("Content-Type is not JSON, or Content-Encoding is not zstd or gzip.", "media-type"),
+    413: (
+        "The body is larger than 24 MiB, counted after decompression. JSON with `assets` may have 48 MiB, if they "
+        "begin within the first 24, and multipart/form-data 34 MiB.",
+        "body-too-large",
+    ),
+    415: ("Content-Type is neither JSON nor multipart/form-data, or Content-Encoding not zstd or gzip.", "media-type"),
     500: ("A fault of this service.", "internal"),
     502: (
         "The inference server answered nonsense, or cannot share states although `--state-cache shared` wants it to.",
@@ -80,10 +85,19 @@ def _ask() -> Json:
     return {
         "operationId": "ask",
         "summary": "Answer questions about one state",
-        "description": "Bodies may be packed with zstd or gzip. Unknown fields are ignored; `images`, `assets` and "
-        "questions of type `box` are refused.",
+        "description": "Bodies may be packed with zstd or gzip. Unknown fields are ignored; questions of type `box` "
+        "are refused. Images are PNG or JPEG files and come as data URLs in `images` or as `image_url` parts of a "
+        "state that is an array of messages, 4 of those at most with 4 MiB each; or as `assets`, in JSON or as parts "
+        "of multipart/form-data. They are shown at 32 places at most. Each file is decoded before a model is asked: it "
+        "has to be whole, what it was declared as, not animated, and of 20 million pixels at most (or what "
+        "`--max-image-pixels` says; four times as many in a request). It is turned upright as EXIF says, and put on "
+        "white where it is transparent. "
+        "Nothing is ever fetched from a URL.",
         "security": _KEYS,
-        "requestBody": {"required": True, "content": _json("SystemOneRequest", examples.REQUEST)},
+        "requestBody": {
+            "required": True,
+            "content": _json("SystemOneRequest", examples.REQUEST) | {"multipart/form-data": _FORM},
+        },
         "responses": {
             "200": {
                 "description": "One answer for each question.",
@@ -91,7 +105,8 @@ def _ask() -> Json:
                 "content": _json("SystemOneReply", examples.REPLY),
             },
             "422": {
-                "description": "The body is not what it should be. Only question ids of it are repeated, in `loc`.",
+                "description": "The body is not what it should be. Only question ids of it are repeated, in `loc`; "
+                "an image is told by its position, an asset by its place among the assets, counted from 0.",
                 "headers": _headers(),
                 "content": _json("InvalidBodyReply", examples.INVALID_BODY),
             },
@@ -179,6 +194,22 @@ def _ready() -> Json:
         },
     }
 
+
+_FORM: Json = {
+    "schema": {
+        "type": "object",
+        "properties": {
+            "request": {
+                "allOf": [{"$ref": "#/components/schemas/SystemOneRequest"}],
+                "description": "The JSON. Its assets name the other parts as `part`, each of them one.",
+            }
+        },
+        "required": ["request"],
+        "additionalProperties": {"type": "string", "contentMediaType": "application/octet-stream"},
+    },
+    "encoding": {"request": {"contentType": "application/json"}},
+    "example": examples.FORM,
+}
 
 _HEAD = "HEAD answers the same without a body."
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from jev_local.core.pictures import NO_PICTURES
 from jev_local.engine.decision import Decision, Engine
 from jev_local.settings import ApiSettings
 from jev_local.web.frame import exchange
 from jev_local.web.gate import Admission
 from jev_local.web.presence import ClientGone, while_present
 from jev_local.wire import headers, reply
-from jev_local.wire.bodies import BodyLimits, read_body
+from jev_local.wire.bodies import Body, BodyLimits, read_body
 from jev_local.wire.intake import Intake, check_model, read_request
+from jev_local.wire.pictures import develop
 
 CLIENT_GONE = 499
 """Nobody receives it; it marks such requests in the access log (a number made common by nginx)."""
 
 _LARGE = 256 * 1024
+
+_AT_ONCE = 2
+"""Large bodies that are taken apart, or requests whose images are looked into, at a time. Either takes some hundred
+megabytes at the worst, and others may wait for it."""
+
+T = TypeVar("T")
 
 
 class SystemOne:
@@ -30,21 +41,37 @@ class SystemOne:
         self._details = settings.details
         self._limits = limits
         self._admission = Admission(settings.max_in_flight)
+        self._max_pixels = settings.max_image_pixels
+        # Threads of its own: where a caller has gone, its thread still runs to the end, and still counts as one.
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="bodies")
 
     async def answer(self, request: Request) -> Response:
         """The reply. Raises CallerError, Busy or BackendError; what they look like is in `wire.problems`."""
         with self._admission.admit():
             try:
-                body = await read_body(request.stream(), request.headers, self._limits)
-                intake = await _read(body)
+                intake = await self._read(await read_body(request.stream(), request.headers, self._limits))
                 check_model(intake.model, self._engine.status().model)
-                decision = await while_present(
-                    request.receive, self._engine.decide(state=intake.state, questions=intake.questions)
-                )
+                decision = await while_present(request.receive, self._decide(intake))
             except (ClientDisconnect, ClientGone):
                 return Response(status_code=CLIENT_GONE)
             exchange(request.scope).tokens = decision.trace.cached_tokens, decision.trace.processed_tokens
             return self._reply(intake, decision)
+
+    async def _read(self, body: Body) -> Intake:
+        def read() -> Intake:
+            return read_request(body.text, parts=body.parts, oversized=body.oversized)
+
+        # Megabytes take long enough to keep other requests waiting; small bodies are not worth a thread.
+        return await self._in_thread(read) if len(body.text) > _LARGE else read()
+
+    async def _decide(self, intake: Intake) -> Decision:
+        album = NO_PICTURES
+        if intake.uploads:
+            album = await self._in_thread(lambda: develop(intake.uploads, max_pixels=self._max_pixels))
+        return await self._engine.decide(state=intake.state, questions=intake.questions, album=album)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _reply(self, intake: Intake, decision: Decision) -> Response:
         built = reply.build(
@@ -59,11 +86,6 @@ class SystemOne:
         return Response(
             reply.encode(built), headers=headers.render(_diagnostics(decision)), media_type="application/json"
         )
-
-
-async def _read(body: bytes) -> Intake:
-    # Megabytes of JSON take long enough to keep other requests waiting; small bodies are not worth a thread.
-    return await asyncio.to_thread(read_request, body) if len(body) > _LARGE else read_request(body)
 
 
 def _diagnostics(decision: Decision) -> headers.Diagnostics:

@@ -47,7 +47,9 @@ _TABLE: dict[type[errors.JevError], _Row] = {
     errors.BodyTimeout: _Row(408, "request_timeout", (("connection", "close"),)),
     errors.BodyTooLarge: _Row(413, "request_too_large"),
     errors.UnsupportedEncoding: _Row(415, "api_usage_error", (("accept-encoding", "zstd, gzip"),)),
-    errors.UnsupportedMediaType: _Row(415, "api_usage_error", (("accept-post", "application/json"),)),
+    errors.UnsupportedMediaType: _Row(
+        415, "api_usage_error", (("accept-post", "application/json, multipart/form-data"),)
+    ),
     errors.Busy: _Row(529, "system_overloaded", retry_after=1.0),
     errors.BackendFault: _Row(502, "backend_error"),
     errors.BackendUnavailable: _Row(503, "backend_unavailable", retry_after=2.0),

@@ -13,6 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from pydantic_core import PydanticCustomError
 
 from jev_local.core.questions import MAX_LEVELS, MAX_OPTIONS
+from jev_local.wire.attached import Assets, Images
+from jev_local.wire.checks import Read, counted
 
 MAX_QUESTIONS = 1000
 """Questions in one request. Our own cap: TypeSafe documents none, and was seen to answer this many."""
@@ -24,22 +26,6 @@ def _text(value: object) -> object:
     raise PydanticCustomError("text_type", "has to be a string, an object or an array")
 
 
-def _counted(what: str, kind: type, most: int) -> BeforeValidator:
-    """Refuses a container by its size before anything in it is looked at."""
-
-    def check(value: object) -> object:
-        if not isinstance(value, kind):
-            return value  # the field's own type says what is wrong
-        count = len(value)  # type: ignore[arg-type]
-        if count < 1:
-            raise PydanticCustomError("too_short", f"at least 1 {what} is needed", {"min_length": 1})
-        if count > most:
-            raise PydanticCustomError("too_long", f"at most {most} {what}s, got {count}", {"max_length": most})
-        return value
-
-    return BeforeValidator(check)
-
-
 Text = Annotated[
     str | dict[str, Any] | list[Any],
     # A plain check instead of pydantic's own, which would copy the whole of a large state.
@@ -49,11 +35,7 @@ Text = Annotated[
 """Words for the model. Objects and arrays are shown to it as JSON."""
 
 
-class _Read(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class NoulCriteria(_Read):
+class NoulCriteria(Read):
     """What counts as yes and what as no; one of them is enough."""
 
     true: Text | None = None
@@ -69,7 +51,7 @@ def _admit_plain_criterion(schema: dict[str, Any]) -> None:
     schema["anyOf"].append({"type": "string"})
 
 
-class NoulQuestion(_Read):
+class NoulQuestion(Read):
     """A yes/no question, answered with the probability of yes. It needs instructions or a criterion."""
 
     type: Literal["noul"]
@@ -89,7 +71,7 @@ class NoulQuestion(_Read):
         return self
 
 
-class ChoiceQuestion(_Read):
+class ChoiceQuestion(Read):
     """One of 1 to 255 options, given as a map from its name to a description or null."""
 
     type: Literal["choice"]
@@ -97,7 +79,7 @@ class ChoiceQuestion(_Read):
     criteria: Annotated[
         dict[str, Text | None],
         Field(json_schema_extra={"minProperties": 1, "maxProperties": MAX_OPTIONS}),
-        _counted("option", dict, MAX_OPTIONS),
+        counted("option", dict, MAX_OPTIONS),
     ]
 
     @model_validator(mode="after")
@@ -107,7 +89,7 @@ class ChoiceQuestion(_Read):
         return self
 
 
-class ScoreQuestion(_Read):
+class ScoreQuestion(Read):
     """A position on a scale of 1 to 10 levels, the lowest first."""
 
     type: Literal["score"]
@@ -115,7 +97,7 @@ class ScoreQuestion(_Read):
     criteria: Annotated[
         list[Text],
         Field(json_schema_extra={"minItems": 1, "maxItems": MAX_LEVELS}),
-        _counted("level", list, MAX_LEVELS),
+        counted("level", list, MAX_LEVELS),
     ]
 
 
@@ -128,7 +110,7 @@ def _named(value: object) -> object:
     return value
 
 
-class SystemOneRequest(_Read):
+class SystemOneRequest(Read):
     """Questions about one state."""
 
     state: Annotated[Text, Field(description="What the questions are about: a string, an object or an array.")]
@@ -143,8 +125,10 @@ class SystemOneRequest(_Read):
             },
         ),
         BeforeValidator(_named),
-        _counted("question", dict, MAX_QUESTIONS),
+        counted("question", dict, MAX_QUESTIONS),
     ]
+    images: Images = None
+    assets: Assets = None
     model: Annotated[
         str | None, Field(description="jev-latest, jev-preview, jev-N.N.N, the local model's own name, or nothing.")
     ] = None
