@@ -27,11 +27,14 @@ from fakes.engine import FakeEngine
 from jev_local.core.readout import StepReading, warnings
 from jev_local.core.sharing import Mode, Strategy
 from jev_local.engine.decision import STAGES, CacheReport, PrefixSource
+from jev_local.settings import ASSETS_BODY_LIMIT, BODY_LIMIT, FORM_LIMIT, MAX_IMAGES, MIB, ApiSettings
 from jev_local.web.examples import REPLY
 from jev_local.web.openapi import document
 from jev_local.wire import about, schema
+from jev_local.wire.attached import MAX_PLACES
 from jev_local.wire.headers import DIAGNOSTICS, PREFIX_SOURCE, REQUEST_ID, STRATEGY, TIMING, WARNINGS
 from jev_local.wire.intake import read_request
+from jev_local.wire.multipart import Part
 
 DOCUMENT = document("0.0.0")
 
@@ -62,6 +65,26 @@ def test_every_example_fits_its_schema() -> None:
 def test_the_example_request_is_answered() -> None:
     example = DOCUMENT["paths"]["/v1/systemone"]["post"]["requestBody"]["content"]["application/json"]["example"]
     assert len(read_request(json.dumps(example).encode()).questions) == 3
+
+
+def test_the_example_form_is_answered() -> None:
+    form = DOCUMENT["paths"]["/v1/systemone"]["post"]["requestBody"]["content"]["multipart/form-data"]["example"]
+    parts = {name: Part(content.encode()) for name, content in form.items() if name != "request"}
+    intake = read_request(json.dumps(form["request"]).encode(), parts=parts)
+    assert len(intake.uploads.placed) == len(parts) == 1
+
+
+def test_images_are_in_the_document_with_their_bounds() -> None:
+    fields = DOCUMENT["components"]["schemas"]["SystemOneRequest"]["properties"]
+    images, assets = (fields[name]["anyOf"][0] for name in ("images", "assets"))
+    assert (images["type"], images["maxItems"]) == ("array", MAX_IMAGES)
+    assert assets["additionalProperties"] == {"$ref": "#/components/schemas/Asset"}
+    assert (assets["minProperties"], assets["maxProperties"]) == (1, MAX_PLACES)
+    told = json.dumps(DOCUMENT["paths"]["/v1/systemone"]["post"], ensure_ascii=False)
+    millions = ApiSettings().max_image_pixels // 1_000_000
+    words = (f"{BODY_LIMIT // MIB} MiB", f"{ASSETS_BODY_LIMIT // MIB} MiB", f"{FORM_LIMIT // MIB} MiB")
+    for word in (*words, f"{MAX_PLACES} places", f"{millions} million pixels", "ever fetched", "image_url"):
+        assert word in told
 
 
 def test_all_that_is_documented_is_served_and_the_other_way_round() -> None:
@@ -179,7 +202,16 @@ async def test_the_page_needs_no_network_and_runs_nothing() -> None:
     assert {link for link in page.links if not link.startswith("#")} == {"/openapi.json"}
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
     words = ("POST /v1/systemone", "GET /v1/cache", "DELETE /v1/cache", "X-Jev-Local-Warnings", "X-Jev-Local-Strategy")
-    for word in (*words, "SystemOneRequest", "CacheReply", "evictions", "cracked shade", "529"):
+    for word in (
+        *words,
+        "SystemOneRequest",
+        "CacheReply",
+        "evictions",
+        "cracked shade",
+        "529",
+        "multipart/form-data",
+        "Asset",
+    ):
         assert word in response.text
     policy = response.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'")
