@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 import sys
+import warnings
 
 import uvicorn
 
@@ -36,6 +37,7 @@ def run(settings: ApiSettings) -> int:
     """Serve until Ctrl-C or SIGTERM, which uvicorn raises again when it is done. 2 when the address cannot be had."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # one line a round trip otherwise
+    warnings.filterwarnings("ignore", module="PIL")  # about metadata of callers' files, which nobody here can mend
     try:
         listener = _listen(settings.host, settings.port)
     except OSError as error:

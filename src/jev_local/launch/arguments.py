@@ -108,7 +108,8 @@ def _size(text: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def _port(text: str) -> int:
+def port(text: str) -> int:
+    """For argparse: a port that can be listened on."""
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"a port is a number from 1 to 65535, not {text!r}")
     return int(text)
@@ -125,7 +126,7 @@ def add_api_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--backend-url", default=DEFAULT_BACKEND_URL, metavar="URL", help="llama-server (%(default)s)")
     add("--host", default=defaults.host, help="address to listen on (%(default)s: this machine only)")
-    add("--port", type=_port, default=defaults.port, help="port to listen on (%(default)s)")
+    add("--port", type=port, default=defaults.port, help="port to listen on (%(default)s)")
     add("--workers", type=int, default=defaults.workers, help="questions in flight at most (%(default)s)")
     add("--max-in-flight", type=int, default=defaults.max_in_flight, help="requests before 529 is said (%(default)s)")
     add(
@@ -208,13 +209,13 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     epilog = "\n".join((UP_EXAMPLES, VARIABLES, KEY_VARIABLE))
     up = command("up", "both servers and a first answer, until Ctrl-C", epilog)
-    up.add_argument("--port", type=_port, default=ApiSettings().port, help="port of the API (%(default)s)")
-    up.add_argument("--backend-port", type=_port, default=BACKEND_PORT, help="of the inference server (%(default)s)")
+    up.add_argument("--port", type=port, default=ApiSettings().port, help="port of the API (%(default)s)")
+    up.add_argument("--backend-port", type=port, default=BACKEND_PORT, help="of the inference server (%(default)s)")
     _add_model_options(up)
     up.add_argument("--once", action="store_true", help="stop after the example's table; its exit code is ours")
     up.add_argument("--no-demo", dest="demo", action="store_false", help="do not send the example")
     add_api_options(command("serve", "the API, in front of a llama-server", "\n".join((SERVE_EXAMPLES, KEY_VARIABLE))))
     backend = command("backend", "the inference server alone", "\n".join((BACKEND_EXAMPLES, VARIABLES)))
-    backend.add_argument("--port", type=_port, default=BACKEND_PORT, help="port to listen on (%(default)s)")
+    backend.add_argument("--port", type=port, default=BACKEND_PORT, help="port to listen on (%(default)s)")
     _add_model_options(backend)
     return root
