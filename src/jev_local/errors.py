@@ -16,6 +16,7 @@
         └── BackendFault        an answer that makes no sense (502)
             ├── NotSupported    it was started without what was asked for
             ├── Misspelled      it read other tokens in a text than were foretold
+            ├── Withheld        it drew half a character, and gives no probabilities beside it
             └── CannotShare     it cannot share states, and the settings insist on it
 
 HTTP is not known here: `wire/problems.py` holds the one table from these types to status and body.
@@ -142,6 +143,11 @@ class NotSupported(BackendFault):
 
 class Misspelled(BackendFault):
     """A prompt with pictures came to another number of tokens than its parts did: no length in it can be relied on."""
+
+
+class Withheld(BackendFault):
+    """The token that was drawn, and is of no interest, is only part of a character: some builds fail over that. A
+    stronger bias makes another draw likely."""
 
 
 class CannotShare(BackendFault):

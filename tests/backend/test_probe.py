@@ -130,3 +130,8 @@ def test_a_server_that_does_not_say_where_its_model_is_has_one_fingerprint(
     first = probe(place, path="").fingerprint
     (tmp_path / "something").touch()
     assert probe(place, path="").fingerprint == first
+
+
+def test_half_a_character_behind_a_question_of_the_probe(tmp_path: Path) -> None:
+    profile = probe(tmp_path, withholds=b"Colo")
+    assert exact(profile) == {"in-place": True, "fan-out": True, "restore": True, "plain": True}

@@ -449,6 +449,21 @@ def test_missing_labels_are_looked_for_again_only_where_they_are_missing(tmp_pat
     play(scene())
 
 
+@every_strategy
+@every_model
+def test_half_a_character_is_no_fault_of_the_caller(tmp_path: Path, only: Strategy, truncates: bool) -> None:
+    """Some builds fail over it, and with it over everything that was asked in the same round trip."""
+
+    async def scene() -> None:
+        async with staged(tmp_path, only, truncates=truncates) as stage:
+            want = await stage.plainly(questions=TWELVE)
+            stage.backend.withholds = b"say 4?"
+            got = await stage.ask(questions=TWELVE)
+            assert probabilities(got) == pytest.approx(probabilities(want), abs=1e-9)
+
+    play(scene())
+
+
 def test_others_go_first_after_sixteen_questions(tmp_path: Path) -> None:
     async def scene() -> None:
         async with staged(tmp_path, slots=1) as stage:

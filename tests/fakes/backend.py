@@ -22,7 +22,7 @@ from jev_local.backend.port import BackendInfo, Completion, Saved
 from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens, common
 from jev_local.core.spelling import Prompt, Spelled, picture_tokens
-from jev_local.errors import BackendError, BackendFault, InvalidRequest, Misspelled, NotSupported
+from jev_local.errors import BackendError, BackendFault, InvalidRequest, Misspelled, NotSupported, Withheld
 
 BATCH = 128
 MARKER = "<__media__>"
@@ -62,6 +62,8 @@ class FakeBackend:
     of the next prompts find nothing in their slot. weights: of the model; others compute other numbers.
     fullest: the most tokens that all slots ever held at once.
 
+    withholds: text behind which it draws half a character unless the bias is strong, and fails over that.
+
     vision: it takes pictures, each of as many tokens as it has bytes. joins: two characters that are one token where
     they stand side by side in a text that is sent. blind: it does not count pictures. sent: the texts that came with
     pictures, with the marker for each.
@@ -97,6 +99,7 @@ class FakeBackend:
     stale: bool = False
     forgets: int = 0
     fullest: int = 0
+    withholds: bytes | None = None
     vision: bool = False
     joins: str = ""
     blind: bool = False
@@ -175,6 +178,8 @@ class FakeBackend:
     ) -> list[Completion]:
         tokens = [self._tokens(prompt) for prompt in prompts]
         async with self._busy(Call("complete", slot, tuple(tokens), reuse=reuse)):
+            if self.withholds is not None and bias < 20 and any(self.withholds in bytes(each) for each in tokens):
+                raise Withheld("half a character")
             completions: dict[int, Completion] = {}
             # The real one puts off what waits for a slot while others are at work, and what waited first comes last.
             for i in [*range(1, len(prompts)), 0]:

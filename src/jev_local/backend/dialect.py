@@ -19,7 +19,11 @@ from jev_local.errors import (
     Misspelled,
     NotSupported,
     PromptTooLong,
+    Withheld,
 )
+
+HALF_A_CHARACTER = "The model produced output that does not match the expected"
+"""What builds around b11046 say where the one token of a completion is not UTF-8 by itself."""
 
 EVENT_LIMIT = 16 * 1024 * 1024
 """Bytes of one event; the largest honest one is some 40 KB (255 labels and 64 runners-up)."""
@@ -77,6 +81,8 @@ def error_of(status: int, body: bytes) -> Exception:
         error = json.loads(body)["error"]
         # Its types are short words; anything else in that place may be a quotation.
         kind = error.get("type", "") if re.fullmatch(r"[a-z_]{1,40}", error.get("type", "")) else ""
+        if str(error.get("message", "")).startswith(HALF_A_CHARACTER):
+            return Withheld("The inference server gives no probabilities beside half a character.")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return BackendFault(f"The inference server answered {status} without a reason.")
     if kind == "exceed_context_size_error":

@@ -29,6 +29,9 @@ from jev_local.errors import BackendUnavailable
 
 SEED = 1
 
+DECIDED = 1000.0
+"""A bias that leaves nothing to chance."""
+
 LARGEST_VOCABULARY = 2_000_000
 """Tokens; the largest in use have a quarter million. Keeps a server's nonsense from becoming our memory."""
 
@@ -43,6 +46,7 @@ class LlamaBackend:
         self._timeout = timeout
         self._transport = Transport(url)
         self._ask = self._transport.ask
+        self._end: Tokens = ()
         self._seen_marker = ""
 
     async def aclose(self) -> None:
@@ -63,6 +67,7 @@ class LlamaBackend:
                 raise BadReply("no vocabulary, or one larger than any")
             plain = await self._ask("POST", "/tokenize", {"content": "x", "add_special": False})
             begun = await self._ask("POST", "/tokenize", {"content": "x", "add_special": True})
+            self._end = await self._control(str(props["eos_token"]))
             body, whole = integers(plain["tokens"]), integers(begun["tokens"])
             return BackendInfo(
                 instance=_instance(props),
@@ -151,7 +156,9 @@ class LlamaBackend:
         return await self._passes(prompts, slot=slot, reuse=reuse, reading=reading)
 
     async def evaluate(self, prompt: Prompt, *, slot: int, reuse: bool) -> Completion:
-        (completion,) = await self._passes([prompt], slot=slot, reuse=reuse, reading={})
+        # The end of a text is always whole, where another token may be half a character that the server fails over.
+        reading = {"logit_bias": [[token, DECIDED] for token in self._end]} if self._end else {}
+        (completion,) = await self._passes([prompt], slot=slot, reuse=reuse, reading=reading)
         return completion
 
     async def save(self, slot: int, name: str) -> Saved:
@@ -224,11 +231,14 @@ class LlamaBackend:
     async def _texts(self, tokens: Sequence[int], props: Mapping[str, Any]) -> list[str]:
         # A control token between any two: its text occurs in no other token, so the reply can be cut at it.
         mark = str(props["eos_token"])
-        reply = await self._ask("POST", "/tokenize", {"content": mark, "add_special": False, "parse_special": True})
-        (separator,) = integers(reply["tokens"])
+        (separator,) = await self._control(mark)
         interleaved = [id_ for token in tokens for id_ in (token, separator)]
         reply = await self._ask("POST", "/detokenize", {"tokens": interleaved})
         return text_pieces(str(reply["content"]), mark, tokens, separator)
+
+    async def _control(self, text: str) -> Tokens:
+        reply = await self._ask("POST", "/tokenize", {"content": text, "add_special": False, "parse_special": True})
+        return integers(reply["tokens"])
 
     async def _slot(self, slot: int, action: str, body: Mapping[str, Any]) -> Any:
         # These wait for batches of other slots, so they have the patience of a forward pass, if that is the lesser.

@@ -20,9 +20,9 @@ from time import perf_counter
 
 from jev_local.backend.port import Backend, BackendInfo, Completion
 from jev_local.backend.trials import Trials
-from jev_local.core.plan import common
+from jev_local.core.plan import Tokens, common
 from jev_local.core.sharing import Profile, Trial
-from jev_local.errors import BackendFault, NotSupported
+from jev_local.errors import BackendFault, NotSupported, Withheld
 
 ALIKE = 0.03
 """How far probabilities may lie from those of a cold run in any case: other steps of evaluation move them, in models of
@@ -31,6 +31,9 @@ coarse quantisation by 0.05 and more."""
 HALF_WAY = 0.5
 """Beyond that, an answer still counts as that of its own state if it is nearer to it than half the way to the other
 state's. A slot that holds another state, or more than it, goes all the way or somewhere else."""
+
+BIAS = 30.0
+"""On tokens that are whole characters for certain, in a second try where something cannot be read without."""
 
 TOP, ASKED = 8, 64
 """Tokens that are compared, and that are asked for, so that one that ranks 9th by a hair in one run is not missing."""
@@ -91,9 +94,18 @@ class Probe:
         self._states = trials.states
         self._questions = range(len(trials.questions))
         self._sizes: list[int] = []
+        self._lifted: Tokens = ()
 
     async def profile(self) -> Profile:
         """Raises BackendError only where the server does not answer at all, not for what it cannot do."""
+        try:
+            return await self._tried()
+        except Withheld:
+            self._lifted = self._trials.whole
+            self._sizes.clear()
+            return await self._tried()
+
+    async def _tried(self) -> Profile:
         await self._empty()
         cold = await self._cold()
         plain = Trial("plain", exact=True, ms=cold.ms)
@@ -205,7 +217,10 @@ class Probe:
     async def _ask(self, state: int, slot: int, questions: list[int] | None, *, reuse: bool) -> list[Completion]:
         asked = self._questions if questions is None else questions
         prompts = [self._trials.prompt(state, question) for question in asked]
-        return await self._backend.complete(prompts, slot=slot, labels=(), bias=0.0, runners_up=ASKED, reuse=reuse)
+        bias = BIAS if self._lifted else 0.0
+        return await self._backend.complete(
+            prompts, slot=slot, labels=self._lifted, bias=bias, runners_up=ASKED, reuse=reuse
+        )
 
     def _note(self, run: _Run, state: int, questions: Sequence[int], got: Sequence[Completion]) -> None:
         for question, completion in zip(questions, got, strict=True):

@@ -17,6 +17,8 @@ from jev_local.core.spelling import Piece, Prompt, Spelling, joined, picture_tok
 
 COMMON_TOKENS, STATE_TOKENS, QUESTION_TOKENS = 16, 32, 4
 
+LETTERS = "ABC"
+
 BEGINNING = "Notes of the day, taken down at the counter in the order in which people came, and read out at six.\n"
 STATES = (
     "The parcel is late, the red lamp in it is broken, and the customer has written three times about it. She wants "
@@ -36,10 +38,12 @@ SIDE, CELL = 64, 16
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """`states` and `questions` as tokens. `spelling`: of every state with every question, where they have pictures."""
+    """`states` and `questions` as tokens. `whole`: tokens that are whole characters. `spellings`: of each state with
+    every question, where they have pictures."""
 
     states: tuple[Tokens, Tokens]
     questions: tuple[Tokens, ...]
+    whole: Tokens
     spellings: tuple[Spelling, Spelling] | None = None
 
     def prompt(self, state: int, question: int | None = None) -> Prompt:
@@ -50,25 +54,20 @@ class Trials:
 
 async def text_trials(backend: Backend) -> Trials:
     """Of exactly as many tokens in every vocabulary."""
-    beginning, *texts = await backend.tokenize([BEGINNING, *STATES, *QUESTIONS], special=False)
+    beginning, letters, *texts = await backend.tokenize([BEGINNING, LETTERS, *STATES, *QUESTIONS], special=False)
     first, second, *questions = texts
     return Trials(
         (beginning[:COMMON_TOKENS] + first[:STATE_TOKENS], beginning[:COMMON_TOKENS] + second[:STATE_TOKENS]),
         tuple(question[:QUESTION_TOKENS] for question in questions),
+        letters,
     )
 
 
 async def picture_trials(backend: Backend, head: Piece) -> Trials:
     """Behind the chat's own `head`: the states have different pictures and the same caption. Raises BackendError, and
     InvalidRequest where the server reads no pictures."""
-    caption, *questions = (
-        Piece(text, tokens)
-        for text, tokens in zip(
-            (CAPTION, *SHORT_QUESTIONS),
-            await backend.tokenize([CAPTION, *SHORT_QUESTIONS], special=True),
-            strict=True,
-        )
-    )
+    texts = (LETTERS, CAPTION, *SHORT_QUESTIONS)
+    letters, caption, *questions = map(Piece, texts, await backend.tokenize(texts, special=True))
     first, second = [
         Spelling(
             (head, Piece(picture, picture_tokens(picture, await backend.picture_size(picture))), caption),
@@ -79,6 +78,7 @@ async def picture_trials(backend: Backend, head: Piece) -> Trials:
     return Trials(
         (joined(first.stem), joined(second.stem)),
         tuple(question.tokens for question in questions),
+        letters.tokens,
         (first, second),
     )
 

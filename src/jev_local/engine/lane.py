@@ -26,7 +26,7 @@ from jev_local.core.readout import (
 from jev_local.core.sharing import Sharing, to_be_marked
 from jev_local.engine.seat import Pass, Seat
 from jev_local.engine.warm import Warm, Warmer
-from jev_local.errors import BackendFault
+from jev_local.errors import BackendFault, Withheld
 
 LONG_LEAD = 32
 """Tokens that questions have in common behind the state, from which on a round trip of its own for them pays: any of
@@ -144,7 +144,12 @@ class Lane:
         found: dict[int, StepReading] = {}
         left = list(range(len(looks)))
         for bias in biases(len(lifted), runners_up=beside):
-            completions = await self._passes([looks[i] for i in left], Pass(lifted, bias, beside))
+            try:
+                completions = await self._passes([looks[i] for i in left], Pass(lifted, bias, beside))
+            except Withheld:
+                if bias == STRONGER_BIAS:
+                    raise
+                continue
             for i, completion in zip(list(left), completions, strict=True):
                 try:
                     found[i] = read_step(completion.top, looks[i].tokens, biased=lifted, bias=bias)
