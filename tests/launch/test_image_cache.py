@@ -1,6 +1,7 @@
 """The launcher of the experimental image cache: what it refuses, what it becomes, what it counts; and all of it live,
 with the wheel's server in the place of the patched one."""
 
+import itertools
 import os
 import re
 import shlex
@@ -316,15 +317,20 @@ class Launched:
         until(lambda: "Ready: http" in self.output.read_text() or self.process.poll() is not None, "readiness")
         assert self.process.poll() is None, self.output.read_text()
 
-    def ask(self) -> httpx.Response:
+    def ask(self, state: str = "A picture.") -> httpx.Response:
         choice = {"type": "choice", "criteria": {"a": None, "b": None}}
-        body = {"state": "A picture.", "questions": dict.fromkeys("pqrs", choice), "images": [data_url(image_file())]}
+        body = {"state": state, "questions": dict.fromkeys("pqrs", choice), "images": [data_url(image_file())]}
         return httpx.post(f"http://127.0.0.1:{self.ports[0]}/v1/systemone", json=body, timeout=60, trust_env=False)
 
     def status(self) -> str:
         return subprocess.run(
             self._command("--status"), env=self.environment, capture_output=True, text=True, check=True, timeout=30
         ).stdout
+
+    def lookups(self) -> tuple[int, int]:
+        """Misses and hits so far."""
+        found = re.search(r"misses +(\d+) .*\n +hits +(\d+) ", self.status())
+        return (int(found[1]), int(found[2])) if found else (0, 0)
 
     def end(self) -> int:
         """Ctrl-C: the terminal sends it to the whole group."""
@@ -370,3 +376,17 @@ def test_one_miss_and_three_hits_with_the_real_build(tmp_path: Path) -> None:
             assert re.search(rf"misses +{misses} .*\n +hits +{hits} ", program.status())
         assert program.end() == 0
         assert not any(listens(port) for port in program.ports)
+
+
+@pytest.mark.skipif(REAL is None, reason="JEV_IMAGE_CACHE_BUILD names no patched build")
+def test_a_picture_about_which_something_else_is_known_is_not_encoded_again(tmp_path: Path) -> None:
+    """With prefixes shared, a request looks each picture up once. The trials at start have pictures of their own."""
+    assert REAL is not None
+    with launched(tmp_path, Path(REAL), "--cpu", "--", "--image-prefix", "auto") as program:
+        counts = [program.lookups()]
+        for state in ("A picture.", "A picture.", "Another state.", "A third."):
+            reply = program.ask(state)
+            assert reply.headers["X-Jev-Local-State-Cache"] == "shared", reply.text
+            counts.append(program.lookups())
+        gained = [(after[0] - before[0], after[1] - before[1]) for before, after in itertools.pairwise(counts)]
+        assert gained == [(1, 0), (0, 0), (0, 1), (0, 1)]
