@@ -31,6 +31,7 @@ from jev_local.wire.bodies import BodyLimits
 from jev_local.wire.headers import DIAGNOSTICS
 from jev_local.wire.pictures import develop
 from jev_local.wire.schema import SystemOneReply
+from jev_local.wire.seen import SeenPictures
 
 ASK = "/v1/systemone"
 
@@ -318,13 +319,13 @@ async def test_large_pictures_are_looked_at_two_at_a_time_and_others_are_answere
 ) -> None:
     at_work, most, go_on = 0, 0, threading.Event()
 
-    def slow(uploads: Any, *, max_pixels: int) -> Album:
+    def slow(uploads: Any, *, max_pixels: int, seen: SeenPictures) -> Album:
         nonlocal at_work, most
         at_work += 1
         most = max(most, at_work)
         go_on.wait(10)
         at_work -= 1
-        return develop(uploads, max_pixels=max_pixels)
+        return develop(uploads, max_pixels=max_pixels, seen=seen)
 
     monkeypatch.setattr("jev_local.web.systemone.develop", slow)
     async with http(app_for(FakeEngine())) as client:

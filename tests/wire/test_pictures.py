@@ -20,6 +20,7 @@ from jev_local.core.pictures import Album, Picture
 from jev_local.errors import InvalidBody
 from jev_local.wire.images import Upload, Uploads
 from jev_local.wire.pictures import develop
+from jev_local.wire.seen import SeenPictures
 
 # Of senseless metadata Pillow warns, and does without.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL")
@@ -33,7 +34,7 @@ def upload(data: bytes, declared: str | None = None) -> Upload:
 
 
 def picture(data: bytes, declared: str | None = None, max_pixels: int = PIXELS) -> Picture:
-    (found,) = develop(Uploads(leading=(upload(data, declared),)), max_pixels=max_pixels).leading
+    (found,) = develop(Uploads(leading=(upload(data, declared),)), max_pixels=max_pixels, seen=SeenPictures()).leading
     return found
 
 
@@ -256,20 +257,24 @@ def test_the_limit_of_pixels_itself_is_allowed() -> None:
 def test_a_request_has_four_times_as_many_pixels_at_most() -> None:
     data = image_file(size=(40, 30))
     uploads = [Upload(("body", "assets", index), data) for index in range(5)]
-    four = develop(Uploads(placed=dict(zip("abcd", uploads, strict=False))), max_pixels=1200)
+    four = develop(Uploads(placed=dict(zip("abcd", uploads, strict=False))), max_pixels=1200, seen=SeenPictures())
     assert len(four.placed) == 4
     with pytest.raises(InvalidBody) as refused:
-        develop(Uploads(tuple(uploads[:1]), dict(zip("abcd", uploads[1:], strict=True))), max_pixels=1200)
+        develop(
+            Uploads(tuple(uploads[:1]), dict(zip("abcd", uploads[1:], strict=True))),
+            max_pixels=1200,
+            seen=SeenPictures(),
+        )
     assert refused.value.issues[0].loc == ("body", "assets", 4)
 
 
 def test_leading_and_placed_pictures_keep_their_places() -> None:
     red, blue = (Upload(("body", "images", i), image_file(color=c)) for i, c in enumerate(("red", "blue")))
     asset = Upload(("body", "assets", 0), image_file(color="green"))
-    album = develop(Uploads((red, blue, red), {"m": asset}), max_pixels=PIXELS)
+    album = develop(Uploads((red, blue, red), {"m": asset}), max_pixels=PIXELS, seen=SeenPictures())
     assert [found.data for found in album.leading] == [red.data, blue.data, red.data]
     assert {mark: found.data for mark, found in album.placed.items()} == {"m": asset.data}
-    assert develop(Uploads(), max_pixels=PIXELS) == Album()
+    assert develop(Uploads(), max_pixels=PIXELS, seen=SeenPictures()) == Album()
 
 
 SOUND = [*PASSING.values(), *(data for data, _ in REWRITTEN.values()), restless()]
@@ -293,3 +298,25 @@ def test_no_damage_is_more_than_a_refusal(data: bytes, draw: st.DataObject) -> N
 @given(st.sampled_from([b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"]), st.binary(max_size=200))
 def test_nor_is_any_garbage(magic: bytes, rest: bytes) -> None:
     assert refusal(magic + rest).startswith("image_")
+
+
+def test_a_file_is_looked_into_once_and_judged_each_time() -> None:
+    seen, file = SeenPictures(), image_file(mode="P")
+    first = develop(Uploads((upload(file),)), max_pixels=PIXELS, seen=seen)
+    again = develop(Uploads((upload(file, "png"),)), max_pixels=PIXELS, seen=seen)
+    assert again.leading[0] is first.leading[0]
+    for declared, pixels in (("jpeg", PIXELS), ("png", 1199)):
+        with pytest.raises(InvalidBody):
+            develop(Uploads((upload(file, declared),)), max_pixels=pixels, seen=seen)
+
+
+def test_the_pictures_used_last_are_remembered() -> None:
+    one, two, three, large = (Picture(bytes([i]) * size, 1, 1) for i, size in enumerate((40, 40, 40, 101)))
+    seen = SeenPictures(room=100)
+    for name, kept in ((b"1", one), (b"2", two), (b"large", large)):
+        seen.keep(name, kept)
+    assert seen.find(b"1") is one
+    seen.keep(b"3", three)
+    assert [seen.find(name) for name in (b"1", b"2", b"3", b"large")] == [one, None, three, None]
+    seen.keep(b"1", two)
+    assert seen.find(b"1") is one

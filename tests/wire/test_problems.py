@@ -30,6 +30,7 @@ CASES: list[tuple[JevError, int, str | None, set[str]]] = [
     (errors.BackendFault("m"), 502, "backend_error", set()),
     (errors.NotSupported("m"), 502, "backend_error", set()),
     (errors.Misspelled("m"), 502, "backend_error", set()),
+    (errors.Withheld("m"), 502, "backend_error", set()),
     (errors.CannotShare("m"), 502, "backend_error", set()),
     (errors.BackendError("m"), 500, "internal_error", set()),
     (errors.JevError("m"), 500, "internal_error", set()),

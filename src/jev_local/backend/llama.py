@@ -47,6 +47,7 @@ class LlamaBackend:
         self._transport = Transport(url)
         self._ask = self._transport.ask
         self._end: Tokens = ()
+        self._around: tuple[str, int] | None = None
         self._seen_marker = ""
 
     async def aclose(self) -> None:
@@ -125,15 +126,21 @@ class LlamaBackend:
             counted = await self._ask("POST", "/v1/chat/completions/input_tokens", chat_of(base64_of(picture)))
         except Refused as error:
             raise picture_error(error, "server_error") from error
-        around = await self._ask("POST", "/apply-template", chat_of(DOT))
-        with sense("/v1/chat/completions/input_tokens or /apply-template"):
-            before, after = str(around["prompt"]).split(await self._marker())
-            content = {"content": before, "add_special": True, "parse_special": True}
-            begun = await self._ask("POST", "/tokenize", content)
-            content = {"content": after, "add_special": False, "parse_special": True}
-            ended = await self._ask("POST", "/tokenize", content)
-            size = _count(counted["input_tokens"]) - len(integers(begun["tokens"])) - len(integers(ended["tokens"]))
-            return _count(size)
+        with sense("/v1/chat/completions/input_tokens"):
+            return _count(_count(counted["input_tokens"]) - await self._around_a_picture())
+
+    async def _around_a_picture(self) -> int:
+        """Tokens of a chat with nothing in it but a picture, without those of the picture; asked once for every run of
+        the server, as its marker is."""
+        marker = await self._marker()
+        if self._around is None or self._around[0] != marker:
+            chat = await self._ask("POST", "/apply-template", chat_of(DOT))
+            with sense("/apply-template"):
+                before, after = str(chat["prompt"]).split(marker)
+                content = {"content": before, "add_special": True, "parse_special": True}
+                begun = integers((await self._ask("POST", "/tokenize", content))["tokens"])
+                self._around = marker, len(begun) + len(await self._control(after))
+        return self._around[1]
 
     async def complete(
         self,

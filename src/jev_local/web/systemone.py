@@ -20,6 +20,7 @@ from jev_local.wire import headers, reply
 from jev_local.wire.bodies import Body, BodyLimits, read_body
 from jev_local.wire.intake import Intake, check_model, read_request
 from jev_local.wire.pictures import develop
+from jev_local.wire.seen import SeenPictures
 
 CLIENT_GONE = 499
 """Nobody receives it; it marks such requests in the access log (a number made common by nginx)."""
@@ -42,6 +43,7 @@ class SystemOne:
         self._limits = limits
         self._admission = Admission(settings.max_in_flight)
         self._max_pixels = settings.max_image_pixels
+        self._seen = SeenPictures()
         # Threads of its own: where a caller has gone, its thread still runs to the end, and still counts as one.
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="bodies")
 
@@ -67,7 +69,7 @@ class SystemOne:
     async def _decide(self, intake: Intake) -> Decision:
         album = NO_PICTURES
         if intake.uploads:
-            album = await self._in_thread(lambda: develop(intake.uploads, max_pixels=self._max_pixels))
+            album = await self._in_thread(lambda: develop(intake.uploads, max_pixels=self._max_pixels, seen=self._seen))
         return await self._engine.decide(state=intake.state, questions=intake.questions, album=album)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

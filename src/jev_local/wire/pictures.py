@@ -9,6 +9,7 @@ to ten times the bytes. Pillow is met here only.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -22,6 +23,7 @@ from PIL.PngImagePlugin import PngImageFile
 from jev_local.core.pictures import Album, Picture
 from jev_local.errors import InvalidBody, Issue
 from jev_local.wire.images import Upload, Uploads
+from jev_local.wire.seen import SeenPictures
 from jev_local.wire.strict_json import Loc
 
 IN_ALL = 4
@@ -61,14 +63,14 @@ _BASELINE, _SCAN, _END = 0xC0, 0xDA, 0xD9
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
-def develop(uploads: Uploads, *, max_pixels: int) -> Album:
+def develop(uploads: Uploads, *, max_pixels: int, seen: SeenPictures) -> Album:
     """The pictures of a request. `max_pixels`: width times height of one at most. Takes seconds of a processor and
-    some hundred megabytes for the largest. Raises InvalidBody."""
+    some hundred megabytes for the largest, and next to nothing for a file in `seen`. Raises InvalidBody."""
     left = IN_ALL * max_pixels
     developed: dict[Loc, Picture] = {}
     for upload in (*uploads.leading, *uploads.placed.values()):
         if upload.loc not in developed:
-            picture = _developed(upload, max_pixels, left)
+            picture = _known_or_developed(upload, max_pixels, left, seen)
             left -= picture.width * picture.height
             developed[upload.loc] = picture
     return Album(
@@ -77,12 +79,28 @@ def develop(uploads: Uploads, *, max_pixels: int) -> Album:
     )
 
 
-def _developed(upload: Upload, max_pixels: int, left: int) -> Picture:
+def _known_or_developed(upload: Upload, max_pixels: int, left: int, seen: SeenPictures) -> Picture:
+    real = _format(upload)
+    digest = hashlib.sha256(upload.data).digest()
+    picture = seen.find(digest)
+    if picture is None:
+        picture = _developed(upload, real, max_pixels, left)
+        seen.keep(digest, picture)
+    _check_pixels(upload, (picture.width, picture.height), max_pixels, left)
+    return picture
+
+
+def _format(upload: Upload) -> str:
+    """What the file is by its first bytes, which has to be what it is said to be."""
     real = next((name for name, (magic, _) in _READERS.items() if upload.data.startswith(magic)), None)
     if real is None:
         _refuse(upload, "image_format", "is neither a PNG nor a JPEG file")
     if upload.declared is not None and _ALSO_CALLED.get(upload.declared, upload.declared) != real:
         _refuse(upload, "image_format", f"is a {real.upper()} file, but it is declared as something else")
+    return real
+
+
+def _developed(upload: Upload, real: str, max_pixels: int, left: int) -> Picture:
     try:
         with _READERS[real][1](BytesIO(upload.data)) as image:
             _check_header(upload, image, max_pixels, left)
@@ -95,9 +113,8 @@ def _developed(upload: Upload, max_pixels: int, left: int) -> Picture:
         _refuse(upload, "image_damaged", "is damaged or not whole: it cannot be decoded")
 
 
-def _check_header(upload: Upload, image: ImageFile, max_pixels: int, left: int) -> None:
-    """Before any pixel is decoded."""
-    width, height = image.size
+def _check_pixels(upload: Upload, size: tuple[int, int], max_pixels: int, left: int) -> None:
+    width, height = size
     if width * height > max_pixels:
         _refuse(
             upload,
@@ -110,6 +127,11 @@ def _check_header(upload: Upload, image: ImageFile, max_pixels: int, left: int) 
         )
     if width * height > left:
         _refuse(upload, "image_too_many_pixels", f"the request's images have more than {IN_ALL * max_pixels} pixels")
+
+
+def _check_header(upload: Upload, image: ImageFile, max_pixels: int, left: int) -> None:
+    """Before any pixel is decoded."""
+    _check_pixels(upload, image.size, max_pixels, left)
     if isinstance(image, PngImageFile) and image.is_animated:
         _refuse(upload, "image_animated", "is animated: send a single image")
     if isinstance(image, JpegImageFile) and [*_markers(upload.data)].count(_SCAN) > MAX_SCANS:
