@@ -138,13 +138,14 @@ def blocks(text: str, size: int) -> list[str]:
 
 def steps(held: int, end: int, chunk: int, *, cuts: Sequence[int] | None = None) -> list[int]:
     """The lengths to evaluate a prefix of `end` tokens to, one after another, no more than `chunk` at a time where that
-    can be; `held` of it are there already. cuts: where alone it can be cut, None for anywhere."""
+    can be; `held` of it are there already. cuts: where alone it can be cut, None for anywhere. There each step sends
+    all pictures up to its end again, so none is made for less than half of a chunk, before it or behind."""
     if cuts is None:
         return [*range(held + chunk, end, chunk), end]
     chosen, last = [], held
     places = [*(cut for cut in cuts if held < cut < end), end]
     for place, after in pairwise(places):
-        if after - last > chunk:
+        if after - last > chunk and min(place - last, end - place) >= chunk / 2:
             chosen.append(place)
             last = place
     return [*chosen, end]
