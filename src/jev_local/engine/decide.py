@@ -168,7 +168,7 @@ class Decider:
             raise PromptTooLong(needed=needed, available=available)
         sharing = choose(self._policy, self._session.profile_for(pictures=bool(album)), plan, pictures=bool(album))
         request = _Request(asked, plan, sharing, Wish(plan.stem, needed), spelled)
-        return request.unshared() if sharing.strategy == "plain" else request
+        return request.unshared() if album and sharing.strategy == "plain" else request
 
     async def _spelled(self, texts: Texts, asked: Sequence[Asked], album: Album) -> Spelling:
         spelled = await spelling(self._backend, self._session, texts, album, chunk=self._policy.chunk)
