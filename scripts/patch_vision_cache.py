@@ -245,8 +245,8 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"patch_vision_cache: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
-    state = "without the image-embedding cache" if wishes.undo else "with the image-embedding cache"
-    print(f"{wishes.tree} is {'now' if changed else 'already'} {state}")
+    has = "has no image-embedding cache" if wishes.undo else "has the image-embedding cache"
+    print(f"{wishes.tree} {'now' if changed else 'already'} {has}")
     return 0
 
 

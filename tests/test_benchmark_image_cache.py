@@ -246,7 +246,7 @@ def test_what_it_refuses_before_anything_starts(variables: dict[str, str], image
 
     nowhere = str(tmp_path / "none")
     assert "build_image_cache.py --jobs 8 --backend cpu" in refusal(JEV_IMAGE_CACHE_BUILD=nowhere)
-    assert "add --cpu" in refusal("--device", "ROCm0")
+    assert "add --device cpu" in refusal("--device", "ROCm0")
     assert "MMPROJ" in refusal(MMPROJ="")
     assert "PARALLEL has to be" in refusal(PARALLEL="many")
     with socket.socket() as other:

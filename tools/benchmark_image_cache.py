@@ -43,6 +43,7 @@ from tools.image_cache_progress import Steps
 from tools.image_cache_report import WIDTH, Results, environment, show, written
 
 CPU = "cpu"
+CPU_OPTION = "--device cpu"
 BROKEN, REFUSED, INTERRUPTED = 1, 2, 130
 
 
@@ -74,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 def prepare(parsed: argparse.Namespace, variables: Mapping[str, str]) -> Setup:
     """CannotStart says what stands against measuring here. Nothing has been started or written by then."""
     device = None if parsed.device == CPU else parsed.device
-    build = find_build(variables, cpu=device is None)
+    build = find_build(variables, cpu=device is None, cpu_option=CPU_OPTION)
     model, projector = models(variables)
     context = variables.get("CTX_SIZE") or CONTEXT
     settings = server_settings({**variables, "JEV_IMAGE_CACHE_MIB": "0"}, build, device=device, context=context)
@@ -90,7 +91,7 @@ def prepare(parsed: argparse.Namespace, variables: Mapping[str, str]) -> Setup:
         raise CannotStart(str(error), code=2) from error
     made = Setup(build, settings, options, parsed.port, parsed.workers, parsed.output.with_suffix(""))
     made.require_free()
-    require_device(build, settings)
+    require_device(build, settings, cpu_option=CPU_OPTION)
     return made
 
 
@@ -113,6 +114,7 @@ def main() -> int:
         question = image_cache_question.read(parsed.input, parsed.image)
         setup = prepare(parsed, os.environ)
         parsed.output.parent.mkdir(parents=True, exist_ok=True)
+        setup.delete_logs()
         results = Results(setup.workers, environment(setup, question))
     except (InputError, OSError) as error:
         command.error(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 import tempfile
@@ -104,6 +105,11 @@ class Setup:
         name = condition.name.replace(" + ", "-").replace(" ", "-")
         return self.logs.with_name(f"{self.logs.name}.{number}-{name}.{who}.log")
 
+    def delete_logs(self) -> None:
+        """Of a former run, which may have had more blocks."""
+        for log in self.logs.parent.glob(f"{glob.escape(self.logs.name)}.[0-9]-*.log"):
+            log.unlink(missing_ok=True)
+
     def require_free(self) -> None:
         require_free(HOST, self.port, option="--port")
         require_free(HOST, self.options.port, option="--backend-port")
@@ -122,8 +128,6 @@ def servers(setup: Setup, condition: Condition, number: int) -> Iterator[Pair]:
     """Both, with nothing read and nothing saved, and ended whatever happens."""
     setup.require_free()
     logs = [setup.log(number, condition, who) for who in ("server", "api")]
-    for log in logs:
-        log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="jev-slots-") as slots:
         children: list[Child] = []
         try:

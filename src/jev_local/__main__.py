@@ -133,6 +133,8 @@ def in_force(settings: ApiSettings, environment: Mapping[str, str]) -> str:
             f"  --details             {'on' if settings.details else 'off'}",
             f"  --state-cache         {settings.state_cache}",
             f"  --cache-min-tokens    {settings.cache_min_tokens}",
+            f"  --image-prefix        {settings.image_prefix}",
+            f"  --max-image-pixels    {settings.max_image_pixels}",
             f"  --slot-cache-dir      {clean(str(settings.slot_cache_dir or 'none'))}",
             f"  --prefix-cache-bytes  {size_text(settings.prefix_cache_bytes)}",
             f"  --prefill-chunk       {settings.prefill_chunk}",

@@ -38,7 +38,7 @@ exit codes:
 DESCRIPTION = """\
 Ask typed questions about one state and get probabilities back.
 
-A request holds a state (text, or JSON) and questions of three types: noul (yes or no),
+A request holds a state (text, JSON, images) and questions of three types: noul (yes or no),
 choice (one of up to 255 options) and score (a place on up to 10 levels).
 """
 

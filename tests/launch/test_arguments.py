@@ -295,9 +295,11 @@ def test_what_is_in_force_tells_of_reuse(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr("jev_local.serve.run", lambda settings: 0)
     words = ["--slot-cache-dir", "/ram/jev\udcff", "--prefix-cache-bytes", "512M", "--stable"]
     assert program.main(["serve", *words, "--cache-min-tokens", "64"]) == 0
-    assert capsys.readouterr().out.splitlines()[-6:] == [
+    assert capsys.readouterr().out.splitlines()[-8:] == [
         "  --state-cache         auto",
         "  --cache-min-tokens    64",
+        "  --image-prefix        auto",
+        "  --max-image-pixels    20000000",
         "  --slot-cache-dir      /ram/jev\\udcff",
         "  --prefix-cache-bytes  512M",
         "  --prefill-chunk       512",

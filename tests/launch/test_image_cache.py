@@ -70,7 +70,19 @@ def test_it_becomes_up_with_the_build_and_without_prefix_sharing(variables: dict
     assert settings["LLAMA_SERVER"] == str(tmp_path / "build" / "bin" / "llama-server")
     assert (settings["GPU_DEVICE"], settings["CTX_SIZE"], settings["JEV_IMAGE_CACHE_MIB"]) == ("ROCm0", "32768", "128")
     assert "LD_LIBRARY_PATH" not in settings
-    assert not start.log.parent.exists(), "planning changes nothing"
+    assert not start.log.exists(), "planning writes no log"
+
+
+@pytest.mark.parametrize(
+    ("for_api", "more"),
+    [(("--bogus",), {}), (("--workers", "x"), {}), ((), {"CTX_SIZE": "abc"}), ((), {"PARALLEL": "0"})],
+)
+def test_what_the_servers_would_refuse_is_refused_before_the_last_runs_log_is_touched(
+    variables: dict[str, str], for_api: tuple[str, ...], more: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises((SystemExit, CannotStart)) as refused:
+        plan(variables | more, for_api=for_api)
+    assert getattr(refused.value, "code", None) == 2
 
 
 def test_variables_and_options_of_the_user_are_kept(variables: dict[str, str], tmp_path: Path) -> None:
@@ -139,7 +151,7 @@ def test_the_build_of_the_checkout_is_the_usual_one(tmp_path: Path, monkeypatch:
     asked: list[Path] = []
     monkeypatch.setattr(image_build, "_recorded", lambda folder, make: asked.append(folder) or stub)
     stub = image_build.ImageBuild(tmp_path, "rocm", {})
-    image_build.find_build({"JEV_HOME": str(tmp_path)}, cpu=False)
+    image_build.find_build({"JEV_HOME": str(tmp_path)}, cpu=False, cpu_option="--cpu")
     assert asked == [ROOT / ".cache" / "vision-build-gcc"]
 
 

@@ -175,12 +175,12 @@ def test_the_real_tree_takes_the_patch_and_gives_it_back(real_tree: Path) -> Non
     original = contents(real_tree)
     first = run(str(real_tree))
     assert (first.returncode, first.stderr) == (0, "")
-    assert "is now with the image-embedding cache" in first.stdout
+    assert "now has the image-embedding cache" in first.stdout
     patched = contents(real_tree)
     assert set(patched) - set(original) == {the_patch().header}
     again = run(str(real_tree))
     assert again.returncode == 0
-    assert "is already with" in again.stdout
+    assert "already has" in again.stdout
     assert contents(real_tree) == patched
     assert run(str(real_tree), "--undo").returncode == 0
     assert {name: content for name, (content, _) in contents(real_tree).items()} == {

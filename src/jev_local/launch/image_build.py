@@ -52,16 +52,17 @@ class ImageBuild:
         return version if isinstance(version, str) else "version unknown"
 
 
-def find_build(environment: Mapping[str, str], *, cpu: bool) -> ImageBuild:
+def find_build(environment: Mapping[str, str], *, cpu: bool, cpu_option: str) -> ImageBuild:
     """The build that JEV_IMAGE_CACHE_BUILD names or scripts/build_image_cache.py left, every file as it was recorded.
-    With `cpu` any will do. CannotStart tells how to make one."""
+    With `cpu`, which the user asks for with `cpu_option`, any will do. CannotStart tells how to make one."""
     named = environment.get(BUILD_VARIABLE)
     # The builder writes into the checkout, whatever JEV_HOME says.
     folder = absolute(named, setting=BUILD_VARIABLE) if named else home({}).cache / "vision-build-gcc"
     build = _recorded(folder, make=build_command(cpu=cpu))
     if build.backend == "cpu" and not cpu:
         raise CannotStart(
-            f"the build in {folder} is for CPUs alone: add --cpu, or build for a GPU with {build_command(cpu=False)}",
+            f"the build in {folder} is for CPUs alone: add {cpu_option}, or build for a GPU with "
+            f"{build_command(cpu=False)}",
             code=2,
         )
     return build
@@ -138,7 +139,7 @@ def server_settings(
     return made if path is None else made | {"LD_LIBRARY_PATH": path}
 
 
-def require_device(build: ImageBuild, settings: Mapping[str, str]) -> None:
+def require_device(build: ImageBuild, settings: Mapping[str, str], *, cpu_option: str) -> None:
     """CannotStart unless the server sees its GPU_DEVICE. It passes over a GPU plugin whose libraries are missing in
     silence, and then only says that the name is not known."""
     wanted = settings["GPU_DEVICE"]
@@ -149,7 +150,7 @@ def require_device(build: ImageBuild, settings: Mapping[str, str]) -> None:
         return
     raise CannotStart(
         f"llama-server sees no {wanted} here, but {', '.join(seen) or 'no GPU'}: choose another with GPU_DEVICE, name "
-        "the folder of the ROCm libraries with ROCM_LIBRARY_DIR, or do without a GPU with --cpu",
+        f"the folder of the ROCm libraries with ROCM_LIBRARY_DIR, or do without a GPU with {cpu_option}",
         code=2,
     )
 

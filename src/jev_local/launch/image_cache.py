@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from jev_local.launch import image_lookups
-from jev_local.launch.arguments import port
+from jev_local.launch.arguments import add_api_options, port
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import home
 from jev_local.launch.image_build import (
@@ -27,6 +27,7 @@ from jev_local.launch.image_build import (
     require_device,
     server_settings,
 )
+from jev_local.launch.inference import InferenceServer
 from jev_local.launch.models import require_gguf
 from jev_local.launch.ports import require_free
 from jev_local.launch.progress import say
@@ -96,10 +97,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(parsed: argparse.Namespace, for_api: Sequence[str], environment: Mapping[str, str]) -> Start:
-    """Everything checked that can be checked without the model. CannotStart says what is wrong; nothing was changed."""
+    """Everything checked that can be checked without the model, so that a start that cannot be leaves the log of the
+    last one as it is. CannotStart says what is wrong."""
     size = limit(environment)
     cpu = parsed.cpu or environment.get("GPU_DEVICE") == NO_DEVICE
-    build = find_build(environment, cpu=cpu)
+    build = find_build(environment, cpu=cpu, cpu_option="--cpu")
     model, projector = models(environment, model=parsed.model, mmproj=parsed.mmproj)
     settings = server_settings(
         environment,
@@ -107,9 +109,20 @@ def plan(parsed: argparse.Namespace, for_api: Sequence[str], environment: Mappin
         device=None if cpu else environment.get("GPU_DEVICE") or DEFAULT_DEVICE,
         context=environment.get("CTX_SIZE") or CONTEXT,
     )
-    for number, option in ((parsed.port, "--port"), (parsed.backend_port, "--backend-port")):
-        require_free(HOST, number, option=option)
-    require_device(build, settings)
+    _require_sense(for_api)
+    if parsed.port == parsed.backend_port:
+        raise CannotStart(f"the API and the inference server cannot both have port {parsed.port}", code=2)
+    require_free(HOST, parsed.port, option="--port")
+    InferenceServer.plan(
+        settings,
+        home(environment),
+        wish=str(model),
+        mmproj=str(projector),
+        port=parsed.backend_port,
+        port_option="--backend-port",
+        to_terminal=False,
+    )
+    require_device(build, settings, cpu_option="--cpu")
     words = ["up", "--no-demo", "--port", str(parsed.port), "--backend-port", str(parsed.backend_port)]
     words += ["--model", str(model), "--mmproj", str(projector)]
     return Start(
@@ -127,6 +140,15 @@ def plan(parsed: argparse.Namespace, for_api: Sequence[str], environment: Mappin
             )
         ),
     )
+
+
+def _require_sense(for_api: Sequence[str]) -> None:
+    """Ends the program, as argparse does, for options that the API does not have."""
+    api = argparse.ArgumentParser(
+        prog=f"{PROGRAM} --", epilog="These go to the API: see jev-local serve --help.", allow_abbrev=False
+    )
+    add_api_options(api)
+    api.parse_args(list(for_api))
 
 
 def models(environment: Mapping[str, str], *, model: str | None = None, mmproj: str | None = None) -> tuple[Path, Path]:
