@@ -29,6 +29,7 @@ from jev_local.engine.decision import Status
 from jev_local.wire.about import ReadyReply
 from jev_local.wire.bodies import BodyLimits
 from jev_local.wire.headers import DIAGNOSTICS
+from jev_local.wire.images import Upload, Uploads
 from jev_local.wire.pictures import develop
 from jev_local.wire.schema import SystemOneReply
 from jev_local.wire.seen import SeenPictures
@@ -253,7 +254,8 @@ async def test_an_image_arrives_at_the_engine_in_every_form(
         response = await client.post(ASK, content=body, headers={"typesafe-danger-zone-images": "true", **headers})
     assert response.status_code == 200, response.text
     ((state, _),), (album,) = engine.calls, engine.albums
-    assert [picture.data for picture in (*album.leading, *album.placed.values())] == [data]
+    expected = develop(Uploads((Upload(("body",), data),)), max_pixels=1200, seen=SeenPictures()).leading[0]
+    assert (*album.leading, *album.placed.values()) == (expected,)
     assert state.count("[image ") == len(album.placed)
     assert all(mark in state for mark in album.placed)
 

@@ -28,11 +28,12 @@ def write(directory: Path) -> tuple[Path, Path]:
     return tiny_lfm2.write(directory / "tiny-lfm2.gguf"), write_projector(directory / "tiny-lfm2-vl-mmproj.gguf")
 
 
-def write_projector(path: Path) -> Path:
+def write_projector(path: Path, *, embedding: int = tiny_lfm2.EMBEDDING) -> Path:
+    """For a language model of this width."""
     draft = path.with_suffix(".part")
     writer = gguf.GGUFWriter(draft, "clip")
-    _describe(writer)
-    _fill(writer)
+    _describe(writer, embedding)
+    _fill(writer, embedding)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -40,13 +41,13 @@ def write_projector(path: Path) -> Path:
     return draft.rename(path)
 
 
-def _describe(writer: gguf.GGUFWriter) -> None:
+def _describe(writer: gguf.GGUFWriter, embedding: int) -> None:
     writer.add_type(gguf.GGUFType.MMPROJ)
     writer.add_name("tiny random LFM2-VL projector (test fixture)")
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     writer.add_clip_has_vision_encoder(True)
     writer.add_clip_projector_type("lfm2")
-    writer.add_vision_projection_dim(tiny_lfm2.EMBEDDING)
+    writer.add_vision_projection_dim(embedding)
     writer.add_vision_image_size(IMAGE_SIZE)
     writer.add_vision_patch_size(PATCH)
     writer.add_vision_embedding_length(WIDTH)
@@ -60,7 +61,7 @@ def _describe(writer: gguf.GGUFWriter) -> None:
     writer.add_vision_use_gelu(True)
 
 
-def _fill(writer: gguf.GGUFWriter) -> None:
+def _fill(writer: gguf.GGUFWriter, embedding: int) -> None:
     # The order of the calls decides the noise. numpy's shapes are the reverse of ggml's.
     rng = np.random.Generator(np.random.PCG64(SEED))
 
@@ -93,4 +94,4 @@ def _fill(writer: gguf.GGUFWriter) -> None:
     norm("v.post_ln", WIDTH)
     norm("mm.input_norm", WIDTH * MERGED**2)
     linear("mm.1", matrix(HIDDEN, WIDTH * MERGED**2))
-    linear("mm.2", matrix(tiny_lfm2.EMBEDDING, HIDDEN, gain=2.0))
+    linear("mm.2", matrix(embedding, HIDDEN, gain=2.0))

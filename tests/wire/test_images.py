@@ -360,3 +360,19 @@ def test_no_refusal_repeats_what_the_caller_wrote(fields: dict[str, Any]) -> Non
         assert SECRET.encode() not in told.body()
         return
     assert len(MARK.findall(intake.state)) >= len(intake.uploads.placed)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda part: part,
+        lambda part: {"messages": [{"role": "user", "content": [part]}]},
+        lambda part: [{"content": [part]}],
+        lambda part: [{"role": "user", "content": [{"type": "tool_result", "content": [part]}]}],
+    ],
+    ids=["alone", "in an object", "in no message", "in another part"],
+)
+def test_an_image_that_is_not_where_parts_are_looked_for_is_not_read_as_base64(wrapped: Any) -> None:
+    for url in (data_url(RED), {"url": data_url(RED)}):
+        part = {"type": "image_url", "image_url": url}
+        assert refusal(state=wrapped(part)) == (("state",), "image_misplaced")

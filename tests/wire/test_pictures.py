@@ -71,14 +71,8 @@ def with_orientation(turn: int) -> Image.Exif:
 PASSING = {
     "RGB": image_file(),
     "grey": image_file(mode="L"),
-    "JPEG": image_file(format_="JPEG"),
-    "grey JPEG": image_file(mode="L", format_="JPEG"),
-    "upright by EXIF": image_file(format_="JPEG", exif=with_orientation(1)),
-    "senseless EXIF": image_file(format_="JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff"),
-    "senseless orientation": image_file(format_="JPEG", exif=with_orientation(77)),
     "a colour profile": image_file(icc_profile=b"no profile"),
-    "interlaced": image_file(interlace=True),
-    "something behind it": image_file(format_="JPEG") + b"a film",
+    "upright by EXIF": image_file(exif=with_orientation(1)),
     "one pixel": image_file(size=(1, 1)),
     "as wide as can be": image_file(size=(2000, 2)),
 }
@@ -89,6 +83,66 @@ def test_what_stb_image_reads_alike_passes_byte_for_byte(data: bytes) -> None:
     found = picture(data)
     with Image.open(BytesIO(data)) as image:
         assert (found.data, (found.width, found.height)) == (data, image.size)
+
+
+KEPT = {
+    "JPEG": image_file(format_="JPEG"),
+    "grey JPEG": image_file(mode="L", format_="JPEG"),
+    "coarse": image_file(format_="JPEG", quality=30),
+    "upright by EXIF": image_file(format_="JPEG", exif=with_orientation(1)),
+    "senseless EXIF": image_file(format_="JPEG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff"),
+    "senseless orientation": image_file(format_="JPEG", exif=with_orientation(77)),
+    "a comment": image_file(format_="JPEG", comment=b"a secret"),
+    "something behind it": image_file(format_="JPEG") + b"a film",
+    "components named R, G and B": image_file(format_="JPEG", keep_rgb=True),
+}
+
+
+@pytest.mark.parametrize("data", KEPT.values(), ids=KEPT)
+def test_a_jpeg_is_written_anew_as_it_was_without_what_is_beside_its_pixels(data: bytes) -> None:
+    """llama-server's reader takes component names for colours that libjpeg does not, and hands on what it cannot read:
+    it gets files of one writer alone."""
+    found = picture(data, "jpeg")
+    assert found.data.startswith(b"\xff\xd8\xff\xe0")
+    assert b"Exif" not in found.data
+    assert b"secret" not in found.data
+    assert not found.data.endswith(b"a film")
+    assert np.abs(pixels(found.data) - pixels(data)).mean() < 1.5
+    assert len(found.data) < 1.2 * len(data) + 400
+    assert picture(data, "jpeg") == found
+
+
+def chunked(*kinds: bytes, pixels_: bytes | None = None) -> bytes:
+    """A PNG of 4 x 3 grey pixels made of these chunks between its first and its last."""
+    rows = zlib.compress(b"\0abcd" * 3) if pixels_ is None else pixels_
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 3, 8, 0, 0, 0, 0))
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            header,
+            *(chunk(k, rows if k == b"IDAT" else b"a\0b") for k in kinds),
+            chunk(b"IEND", b""),
+        )
+    )
+
+
+SURPRISING = {
+    "a part that nobody knows": chunked(b"ABCD", b"IDAT"),
+    "Apple's own kind": chunked(b"CgBI", b"IDAT"),
+    "more pixels than it has": chunked(b"IDAT", pixels_=zlib.compress(b"\0abcd" * 3 + bytes(50_000_000))),
+    "something behind its pixels": chunked(b"IDAT", pixels_=zlib.compress(b"\0abcd" * 3) + b"more"),
+}
+
+
+@pytest.mark.parametrize("data", SURPRISING.values(), ids=SURPRISING)
+def test_a_png_with_anything_surprising_in_it_is_written_anew_or_refused(data: bytes) -> None:
+    try:
+        found = picture(data, "png")
+    except InvalidBody:
+        return
+    assert found.data != data
+    assert len(found.data) < 200
+    assert np.asarray(Image.open(BytesIO(found.data))).tolist() == [[97, 98, 99, 100]] * 3
 
 
 def grey_16() -> Image.Image:
@@ -158,7 +212,7 @@ def test_of_a_phones_two_pictures_in_one_file_the_first_is_meant() -> None:
     data = written(drawn(), "MPO", save_all=True, append_images=[drawn(color="red")])
     with Image.open(BytesIO(data)) as image:
         assert image.format == "MPO"
-    assert picture(data, "jpeg").data == data
+    assert np.abs(pixels(picture(data, "jpeg").data) - np.asarray(drawn()).astype(int)).mean() < 3
 
 
 @pytest.mark.parametrize(
@@ -179,7 +233,7 @@ def test_of_a_phones_two_pictures_in_one_file_the_first_is_meant() -> None:
 def test_a_file_has_to_be_what_it_is_declared_as(format_: str, declared: str | None, taken: bool) -> None:
     data = image_file(format_=format_)
     if taken:
-        assert picture(data, declared).data == data
+        assert picture(data, declared) == picture(data)
     else:
         assert refusal(data, declared) == "image_format"
 

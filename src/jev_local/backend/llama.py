@@ -136,6 +136,8 @@ class LlamaBackend:
         if self._around is None or self._around[0] != marker:
             chat = await self._ask("POST", "/apply-template", chat_of(DOT))
             with sense("/apply-template"):
+                if marker not in str(chat["prompt"]):
+                    await self._require_same_marker(marker)
                 before, after = str(chat["prompt"]).split(marker)
                 content = {"content": before, "add_special": True, "parse_special": True}
                 begun = integers((await self._ask("POST", "/tokenize", content))["tokens"])
@@ -225,11 +227,16 @@ class LlamaBackend:
     async def _blamed(self, error: Refused) -> Exception:
         """`error` of a request with pictures. A server that has restarted knows another marker, and takes ours for
         text."""
-        seen = self._seen_marker
-        await self.instance()
-        if self._seen_marker != seen:
-            return BackendUnavailable("The inference server has restarted. Try again in a moment.")
+        try:
+            await self._require_same_marker(self._seen_marker)
+        except BackendUnavailable as restarted:
+            return restarted
         return picture_error(error, "invalid_request_error")
+
+    async def _require_same_marker(self, marker: str) -> None:
+        await self.instance()
+        if self._seen_marker != marker:
+            raise BackendUnavailable("The inference server has restarted. Try again in a moment.")
 
     async def _longest_token(self, vocabulary: int, props: Mapping[str, Any]) -> int:
         texts = await self._texts(range(vocabulary), props)

@@ -29,9 +29,9 @@ no picture can be made to pass for another."""
 
 WORDS = 4
 
-_LINE_BEGINS = re.compile(r"(?<=\n)(?=[^\W_])|(?<=[^\W_])(?= [^\W_])")
-"""Between a line break and a letter, and before a space between two letters: byte-pair vocabularies join nothing across
-either."""
+_SEAM = re.compile(r"(?<=\S\n)(?=[^\W_])|(?<=[^\W_])(?= [^\W_])")
+"""Between a single line break and a letter, and before a single space between two letters: byte-pair vocabularies join
+nothing across either. (Of several breaks, some keep the last one for itself, which alone they would not.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def picture_tokens(picture: Picture, size: int) -> Tokens:
 def blocks(text: str, size: int) -> list[str]:
     """`text` in parts of about `size` characters, cut only where no tokeniser joins anything."""
     parts, start = [], 0
-    for match in _LINE_BEGINS.finditer(text):
+    for match in _SEAM.finditer(text):
         if match.start() - start >= size:
             parts.append(text[start : match.start()])
             start = match.start()

@@ -93,7 +93,7 @@ class Decider:
             try:
                 readings = await self._answered(request, tally)
             except Misspelled as error:
-                # Seen in no vocabulary so far. The answer does not depend on it, only what it costs.
+                # The answer does not depend on it, only what it costs.
                 log.warning("%s Nothing is shared in this request.", error.message)
                 readings = await self._answered(request.unshared(), tally)
         return Decision(

@@ -14,7 +14,7 @@ from itertools import chain
 from jev_local.backend.port import Backend
 from jev_local.core.controls import disarmed
 from jev_local.core.pictures import Album, Picture
-from jev_local.core.spelling import Content, Piece, Spelling, blocks, picture_tokens
+from jev_local.core.spelling import Content, Piece, Spelling, blocks, joined, picture_tokens
 from jev_local.engine.session import Session
 from jev_local.errors import InvalidRequest
 
@@ -45,7 +45,9 @@ async def spelling(backend: Backend, session: Session, texts: Texts, album: Albu
         leading = [part for picture in album.leading for part in (picture, "\n")]
         stem = [part for content in (*leading, *_replaced(shared, sent)) for part in _in_steps(content, chunk)]
         rests = [_closed(_replaced(rest, sent), session.words.tail) for rest in added]
-        callers, parts = list(sent.values()), _strings([texts.lead], stem, *rests)
+        seams = _seams(stem, texts.lead)
+        callers = list(sent.values())
+        parts = _strings(stem, *rests, (text for seam in seams for text in seam), ("".join(seams[0]),))
         # At once: there is rarely anything to break, and only then the second was for nothing.
         plain, read = await asyncio.gather(
             backend.tokenize(callers, special=False), backend.tokenize([*callers, *parts], special=True)
@@ -57,14 +59,33 @@ async def spelling(backend: Backend, session: Session, texts: Texts, album: Albu
             }
             for picture in dict.fromkeys(part for part in chain(stem, *rests) if isinstance(part, Picture)):
                 pieces[picture] = Piece(picture, picture_tokens(picture, await session.size(backend, picture)))
-            head = Piece(session.words.head, session.frame.head)
+            last, lead = _seam(seams, pieces)
+            begun = (session.words.head, *stem[:-1], *([last] if last else []))
+            pieces[session.words.head] = Piece(session.words.head, session.frame.head)
             return Spelling(
-                (head, *(pieces[part] for part in stem)),
-                tuple((pieces[texts.lead], *(pieces[part] for part in rest)) for rest in rests),
+                tuple(pieces[part] for part in begun),
+                tuple((pieces[lead], *(pieces[part] for part in rest)) for rest in rests),
             )
         controls = await backend.detokenize(sorted({token for i in armed for token in {*read[i]} - {*plain[i]}}))
         sent = {text: disarmed(safe, controls) for text, safe in sent.items()}
     raise InvalidRequest("A text holds control strings of the model that cannot be sent as plain text with images.")
+
+
+def _seams(stem: Sequence[Content], lead: str) -> tuple[tuple[str, str], ...]:
+    """The places where the last text of `stem` may end and the questions' lead begin: between the two, or before the
+    white space that the text ends with. Vocabularies differ in which of them they join something across."""
+    last = str(stem[-1])
+    bare = last.rstrip()
+    return (last, lead), (bare, last.removeprefix(bare) + lead)
+
+
+def _seam(seams: Sequence[tuple[str, str]], pieces: Mapping[Content, Piece]) -> tuple[str, str]:
+    """The first of `seams` at which this vocabulary joins nothing, else the first."""
+    whole = pieces["".join(seams[0])].tokens
+    for seam in seams:
+        if whole == joined(pieces[text] for text in seam if text):
+            return seam
+    return seams[0]
 
 
 async def with_endings(backend: Backend, spelled: Spelling, tokens: Sequence[int], asked: Iterable[int]) -> Spelling:

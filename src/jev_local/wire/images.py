@@ -76,7 +76,11 @@ def assets(named: Mapping[str, Asset] | None, parts: Mapping[str, Part] | None) 
             found[placeholder] = Upload(loc, part.data, format_ if kind == "image" else asset.format)
         total += len(found[placeholder].data)
         if total > ASSETS_LIMIT:
-            _refuse(("body", "assets"), "images_too_large", f"the files are larger than {ASSETS_LIMIT // MIB} MiB")
+            _refuse(
+                ("body", "assets"),
+                "images_too_large",
+                f"the files are larger than {ASSETS_LIMIT // MIB} MiB in all: send them smaller",
+            )
     if left:
         raise InvalidRequest("A part of the multipart body belongs to no asset. Name it as `part` of one in `assets`.")
     return found
@@ -112,6 +116,7 @@ class Marker:
     def state(self, value: Any) -> Any:
         """The same for a state, which may also be an array of messages with `image_url` parts, or of the parts."""
         if not isinstance(value, list):
+            _refuse_parts(value)
             return self.text(value)
         return [self._message(item, ("body", "state", index)) for index, item in enumerate(value)]
 
@@ -143,6 +148,7 @@ class Marker:
             case {"type": "image_url"}:
                 _refuse(loc, "image_url_missing", "an image_url part needs its image as image_url.url, a data URL")
             case _:
+                _refuse_parts(part)
                 return self.text(part)
         return {key: shown if key == "image_url" else self.text(inner) for key, inner in part.items()}
 
@@ -163,8 +169,29 @@ class Marker:
         # At once and not in the end: a mark is longer than a short placeholder, of which a body can hold millions.
         self._places += 1
         if self._places > MAX_PLACES:
-            _refuse(("body",), "too_many_images", f"images are shown at more than {MAX_PLACES} places in this request")
+            _refuse(
+                ("body",),
+                "too_many_images",
+                f"images are shown at more than {MAX_PLACES} places: ask in several requests",
+            )
         self.placed[mark] = upload
+
+
+def _refuse_parts(value: Any) -> None:
+    """An image that the model would be shown as base64, because its part is not where parts are looked for."""
+    match value:
+        case {"type": "image_url", "image_url": str(url) | {"url": str(url)}} if url.startswith("data:image/"):
+            _refuse(
+                ("body", "state"),
+                "image_misplaced",
+                "image_url parts are images in a state that is an array of messages, or of parts; here use `assets`",
+            )
+        case dict():
+            for inner in value.values():
+                _refuse_parts(inner)
+        case list():
+            for inner in value:
+                _refuse_parts(inner)
 
 
 def _mark() -> str:
@@ -177,7 +204,13 @@ def _data_url(url: str, loc: Loc) -> Upload:
         if re.match(r"\s*(?:https?|file|ftp|//)", url, re.IGNORECASE):
             _refuse(loc, "image_not_fetched", "images are never fetched: send the file itself, as a base64 data URL")
         _refuse(loc, "data_url_invalid", "has to be a data URL such as data:image/png;base64,...")
-    return Upload(loc, _base64(url[found.end() :], IMAGE_LIMIT, loc), (found[1] or "other").lower())
+    return Upload(loc, _base64(url[found.end() :], IMAGE_LIMIT, loc), _declared(found))
+
+
+def _declared(found: re.Match[str]) -> str | None:
+    """The format that a data URL names; "other" for what is no image; None where it says nothing."""
+    kind = found[0].removeprefix("data:").partition(";")[0]
+    return (found[1] or "other").lower() if kind else None
 
 
 def _base64(text: str, most: int, loc: Loc) -> bytes:

@@ -1,10 +1,11 @@
 """Looking into image files: what may go to the inference server, and what has to be written anew before.
 
-llama-server reads images with stb_image, which knows nothing of EXIF, CMYK or transparency. A file in which it sees
-what every other program sees passes unchanged: an upright JPEG (baseline) or PNG of 8 bits a channel, RGB or grey.
+llama-server reads images with stb_image, which knows nothing of EXIF, CMYK or transparency, unpacks whatever a file
+says it has, and hands what it cannot read to a video decoder. So only a file in which nothing can surprise it passes
+unchanged: an upright PNG of 8 bits a channel, RGB or grey, with known parts and exactly its pixels in them.
 Anything else is written anew, upright, on white where it was transparent: a PNG with the same pixels, and what was a
-JPEG as a JPEG whose further loss no model can see, because every question carries the file and a photo as PNG has five
-to ten times the bytes. Pillow is met here only.
+JPEG as a JPEG, in the quality it had where its pixels stay, because every question carries the file and a photo as PNG
+has five to ten times the bytes. Pillow is met here only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from PIL.PngImagePlugin import PngImageFile
 from jev_local.core.pictures import Album, Picture
 from jev_local.errors import InvalidBody, Issue
 from jev_local.wire.images import Upload, Uploads
+from jev_local.wire.png import is_plain_png
 from jev_local.wire.seen import SeenPictures
 from jev_local.wire.strict_json import Loc
 
@@ -36,7 +38,7 @@ MAX_SCANS = 100
 """Of a progressive JPEG, which usually has about ten. Each is a pass over all pixels and can be a few bytes long."""
 
 QUALITY = 95
-"""Of a JPEG that is written anew, without halving the resolution of its colours."""
+"""Of a JPEG whose pixels have changed, without halving the resolution of its colours."""
 
 _READERS: dict[str, tuple[bytes, Callable[[BytesIO], ImageFile]]] = {
     # Not Image.open, which would try formats that nobody asked for, and has a limit and a warning of its own.
@@ -59,8 +61,7 @@ _UPRIGHT = {
 _MARKER = re.compile(rb"\xff([\x01-\xcf\xd8-\xfe])")
 """Of a JPEG. In coded data a byte 255 is followed by 0 or by one of the eight restart markers."""
 
-_BASELINE, _SCAN, _END = 0xC0, 0xDA, 0xD9
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SCAN, _END = 0xDA, 0xD9
 
 
 def develop(uploads: Uploads, *, max_pixels: int, seen: SeenPictures) -> Album:
@@ -94,9 +95,13 @@ def _format(upload: Upload) -> str:
     """What the file is by its first bytes, which has to be what it is said to be."""
     real = next((name for name, (magic, _) in _READERS.items() if upload.data.startswith(magic)), None)
     if real is None:
-        _refuse(upload, "image_format", "is neither a PNG nor a JPEG file")
+        _refuse(upload, "image_format", "is neither a PNG nor a JPEG file: convert it to one of them")
     if upload.declared is not None and _ALSO_CALLED.get(upload.declared, upload.declared) != real:
-        _refuse(upload, "image_format", f"is a {real.upper()} file, but it is declared as something else")
+        _refuse(
+            upload,
+            "image_format",
+            f"is a {real.upper()} file, but it is declared as something else: name its real format",
+        )
     return real
 
 
@@ -144,14 +149,16 @@ def _read(upload: Upload, image: ImageFile) -> Picture:
         with PngImageFile(BytesIO(upload.data)) as again:
             again.verify()  # checksums, which decoding does not look at
     upright = _UPRIGHT.get(_orientation(image))
-    if upright is None and _is_plain(upload.data, image):
+    if upright is None and isinstance(image, PngImageFile) and is_plain_png(upload.data, image.size, image.mode):
         return Picture(upload.data, *image.size)
     plain = _flat(image)
     if upright is not None:
         plain = plain.transpose(upright)
     plain.info.clear()  # a colour profile that no longer fits, above all
     written = BytesIO()
-    if isinstance(image, JpegImageFile):
+    if isinstance(plain, JpegImageFile):
+        plain.save(written, "JPEG", quality="keep", subsampling="keep")
+    elif isinstance(image, JpegImageFile):
         plain.save(written, "JPEG", quality=QUALITY, subsampling=0)
     else:
         plain.save(written, "PNG", compress_level=1)
@@ -164,16 +171,6 @@ def _orientation(image: Image.Image) -> int:
     except Exception:
         found = None  # metadata that cannot be read say nothing, and the image is none the worse
     return found if isinstance(found, int) else 1
-
-
-def _is_plain(data: bytes, image: ImageFile) -> bool:
-    """Whether stb_image sees in the file what Pillow does."""
-    if image.mode not in ("RGB", "L"):
-        return False
-    if isinstance(image, PngImageFile):
-        depth = data[24]  # in IHDR, which is always first
-        return depth == 8 and "transparency" not in image.info
-    return next((marker for marker in _markers(data) if marker in _FRAMES), None) == _BASELINE
 
 
 def _markers(data: bytes) -> Iterator[int]:
