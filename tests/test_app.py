@@ -441,6 +441,7 @@ async def test_ready() -> None:
                 {"name": "restore", "exact": True, "ms": None},
             ],
         },
+        "chats": {"slots": 2, "context": 4096, "reason": None},
     }
     ReadyReply.model_validate(ready.json(), strict=True)
     ReadyReply.model_validate(unavailable.json(), strict=True)

@@ -133,6 +133,7 @@ def serve(backend_url: str) -> tuple[Child, str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     argv = [sys.executable, "-m", "jev_local", "serve", "--backend-url", backend_url, "--port", str(port)]
+    argv += ["--chat-slots", "0"]
     log = Path(os.devnull)
     return Child("API", argv, log=log, environment=os.environ | {"JEV_API_KEY": ""}), f"http://127.0.0.1:{port}"
 

@@ -143,7 +143,7 @@ def servers(setup: Setup, condition: Condition, number: int) -> Iterator[Pair]:
                 time.sleep(LOOK_AGAIN)
             argv = [sys.executable, "-P", "-m", "jev_local", "serve", "--port", str(setup.port), "--host", HOST]
             argv += ["--backend-url", backend_url, "--slot-cache-dir", slots, "--workers", str(setup.workers)]
-            argv += ["--image-prefix", condition.prefix]
+            argv += ["--image-prefix", condition.prefix, "--chat-slots", "0"]
             api = Child("the API", argv, log=logs[1], environment=os.environ | {"JEV_API_KEY": ""})
             children.append(api)
             url = f"http://{HOST}:{setup.port}"

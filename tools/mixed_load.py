@@ -175,7 +175,7 @@ def start(url: str, folder: Path, log: Path, options: argparse.Namespace) -> tup
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     argv = [sys.executable, "-m", "jev_local", "serve", "--backend-url", url, "--port", str(port)]
-    argv += ["--slot-cache-dir", str(folder), "--prefix-cache-bytes", options.prefix_cache_bytes]
+    argv += ["--slot-cache-dir", str(folder), "--prefix-cache-bytes", options.prefix_cache_bytes, "--chat-slots", "0"]
     # Those who left are still counted for a moment, and 529 would be a 5xx.
     argv += ["--max-in-flight", str(4 * options.clients + 8)]
     return Child("API", argv, log=log, environment=os.environ | {"JEV_API_KEY": ""}), f"http://127.0.0.1:{port}"

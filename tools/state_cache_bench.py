@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, TypeVar
@@ -18,17 +18,20 @@ import httpx
 from jev_local.app import create_app
 from jev_local.backend.llama import LlamaBackend
 from jev_local.backend.port import Backend
+from jev_local.core.chats import Chat
+from jev_local.core.compared import Compared
+from jev_local.core.explain import Explanation
 from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.questions import Question
 from jev_local.core.sharing import Mode, Policy
 from jev_local.core.slots import SlotTable
 from jev_local.engine.decide import Decider
-from jev_local.engine.decision import CacheReport, Decision, Status
+from jev_local.engine.decision import CacheReport, Decision, Status, Talk
 from jev_local.engine.locks import backend_lock
 from jev_local.engine.pool import SlotPool
 from jev_local.engine.session import Session, open_session
 from jev_local.engine.snapshots import SnapshotStore
-from jev_local.errors import BackendError
+from jev_local.errors import BackendError, ChatsOff, InvalidRequest
 from jev_local.serve import cache_policy
 from jev_local.settings import ApiSettings
 from tools.state_cache_cases import CannotMeasure
@@ -136,6 +139,12 @@ class ModeEngine:
         bench = self._bench
         decider = Decider(bench.backend, bench.session, bench.store, self._policy)
         return await decider.decide(state=state, questions=questions, album=album)
+
+    def chat(self, chat: Chat) -> AbstractAsyncContextManager[Talk]:
+        raise ChatsOff("Chats are not measured here.")
+
+    async def explain(self, a: Compared, b: Compared) -> Explanation:
+        raise InvalidRequest("Nothing is explained here.")
 
     def status(self) -> Status:
         return Status(status="ready", model=self._bench.session.info.model)

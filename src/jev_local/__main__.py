@@ -54,7 +54,10 @@ def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
 
     backend_url = f"http://127.0.0.1:{parsed.backend_port}"
     words = ["--backend-url", backend_url, "--port", str(parsed.port)]
-    words += ["--slot-cache-dir", str(home().slot_path()), *for_api]
+    words += ["--slot-cache-dir", str(home().slot_path())]
+    if named := os.environ.get("CHAT_SLOTS"):  # of the inference server, whose slots they are
+        words += ["--chat-slots", named]
+    words += for_api
     api = argparse.ArgumentParser(
         prog="jev-local up --", epilog="These go to the API: see jev-local serve --help.", allow_abbrev=False
     )
@@ -71,7 +74,8 @@ def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
         )
     if wishes.api.port == parsed.backend_port:
         raise CannotStart(f"the API and the inference server cannot both have port {wishes.api.port}", code=2)
-    return up.run(_plan(parsed, parsed.backend_port, "--backend-port", to_terminal=False), wishes, demo=_demo)
+    plan = _plan(parsed, parsed.backend_port, "--backend-port", to_terminal=False, chat_slots=wishes.api.chat_slots)
+    return up.run(plan, wishes, demo=_demo)
 
 
 def _demo(url: str) -> int:
@@ -87,7 +91,9 @@ def _backend(parsed: argparse.Namespace) -> int:
     return foreground.run(_plan(parsed, parsed.port, "--port", to_terminal=True))
 
 
-def _plan(parsed: argparse.Namespace, port: int, port_option: str, *, to_terminal: bool) -> InferenceServer:
+def _plan(
+    parsed: argparse.Namespace, port: int, port_option: str, *, to_terminal: bool, chat_slots: int | None = None
+) -> InferenceServer:
     from jev_local.launch.inference import InferenceServer  # noqa: PLC0415
 
     return InferenceServer.plan(
@@ -98,6 +104,7 @@ def _plan(parsed: argparse.Namespace, port: int, port_option: str, *, to_termina
         port=port,
         port_option=port_option,
         to_terminal=to_terminal,
+        chat_slots=chat_slots,
     )
 
 
@@ -130,6 +137,7 @@ def in_force(settings: ApiSettings, environment: Mapping[str, str]) -> str:
             f"  --workers             {settings.workers}",
             f"  --max-in-flight       {settings.max_in_flight}",
             f"  --backend-timeout     {settings.backend_timeout:g}",
+            f"  --chat-slots          {settings.chat_slots}",
             f"  --details             {'on' if settings.details else 'off'}",
             f"  --state-cache         {settings.state_cache}",
             f"  --cache-min-tokens    {settings.cache_min_tokens}",

@@ -11,11 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from jev_local import __version__
+from jev_local.core.chats import CHAT_PATHS
 from jev_local.engine.decision import Engine
 from jev_local.errors import JevError
 from jev_local.settings import ApiSettings
 from jev_local.web import cache
+from jev_local.web.chat import Chats
 from jev_local.web.docs import docs_page
+from jev_local.web.explain import Explain
 from jev_local.web.frame import Frame
 from jev_local.web.gate import HostGate, KeyGate
 from jev_local.web.openapi import document
@@ -34,6 +37,9 @@ def create_app(*, engine: Engine, settings: ApiSettings, limits: BodyLimits | No
     openapi = document(__version__)
     docs = docs_page(openapi)
     systemone = SystemOne(engine=engine, settings=settings, limits=limits or BodyLimits())
+    chats = Chats(engine=engine, settings=settings, limits=limits or BodyLimits())
+
+    explain = Explain(engine=engine, limits=limits or BodyLimits())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -55,6 +61,14 @@ def create_app(*, engine: Engine, settings: ApiSettings, limits: BodyLimits | No
     async def ask(request: Request) -> Response:
         return await systemone.answer(request)
 
+    @app.post(CHAT_PATHS["chat"])
+    async def chat(request: Request) -> Response:
+        return await chats.answer(request, "chat")
+
+    @app.post(CHAT_PATHS["text"])
+    async def complete(request: Request) -> Response:
+        return await chats.answer(request, "text")
+
     @app.get("/v1/models")
     async def list_models() -> Response:
         return json_response(models(engine.status(), started))
@@ -62,6 +76,10 @@ def create_app(*, engine: Engine, settings: ApiSettings, limits: BodyLimits | No
     @app.api_route("/v1/cache", methods=list(cache.METHODS))
     async def saved_states(request: Request) -> Response:
         return await cache.answer(request, engine)
+
+    @app.post("/v1/cache/explain")
+    async def explain_cache(request: Request) -> Response:
+        return await explain.answer(request)
 
     # HEAD is what some load balancers send; the server leaves the body out.
     @app.api_route("/health", methods=["GET", "HEAD"])

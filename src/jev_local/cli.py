@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from collections.abc import Mapping
 
-from jev_local import __version__, inputs
+from jev_local import cli_explain, inputs
+from jev_local.cli_arguments import parser
 from jev_local.client import (
-    DEFAULT_TIMEOUT,
     BadReply,
     Client,
     ClientError,
@@ -22,56 +21,13 @@ from jev_local.client import (
 from jev_local.output_file import OutputFile, UnusableFile
 from jev_local.received import Received
 from jev_local.safe_text import clean, to_json
-from jev_local.settings import DEFAULT_API_URL, MAX_IMAGES, api_key
+from jev_local.settings import api_key
 from jev_local.terminal import headers_text, table, waiting
 
 ANSWERED, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 INTERRUPTED = 130  # what shells say of a program that SIGINT ended
 
 MOST_REASONS = 20
-
-EXIT_CODES = """\
-exit codes:
-  0 answered   1 the server said no   2 bad usage   3 unreachable or too slow
-"""
-
-DESCRIPTION = """\
-Ask typed questions about one state and get probabilities back.
-
-A request holds a state (text, JSON, images) and questions of three types: noul (yes or no),
-choice (one of up to 255 options) and score (a place on up to 10 levels).
-"""
-
-EXAMPLES = """\
-examples:
-  systemone                                    the packaged example, 12 questions
-  systemone --state 'Please close my account.' the same questions about another text
-  systemone --state @mail.txt                  ... about the text in a file
-  systemone ask --input request.json           a request of your own
-  systemone --input vision.json --image a.png  ... about an image
-  jq . request.json | systemone --input -      ... from a pipe
-  systemone --format json --output reply.json  the official JSON, printed and kept
-  systemone ask --help                         every option
-"""
-
-ASK_EXAMPLES = """\
-what --state takes:
-  TEXT     a text as it is; @@TEXT for one that begins with an @
-  @FILE    a file (@- for standard input): a JSON object or array as it stands, anything else as text
-
-a request of your own, smallest size:
-  {"state": "I was charged twice.",
-   "questions": {"refund": {"type": "noul", "instructions": "Is money owed to the customer?"}}}
-
-what --image takes:
-  FILE     a PNG or JPEG of up to 4 MiB, shown before the state instead of the input's images
-
-examples:
-  systemone ask --input request.json --state @ticket.json
-  systemone ask --input examples/vision.json --image photo.jpg
-  systemone ask --diagnostics                  how the server came to its answers
-  systemone ask --url http://10.0.0.5:8080 --key "$KEY" --timeout 600
-"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -101,16 +57,40 @@ def _run(argv: list[str]) -> int:
     # `ask` is what nearly everyone wants, so options alone mean it. The first word, where there is one, is a command.
     if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help", "--version")):
         argv = ["ask", *argv]
-    return _ask(_parser().parse_args(argv))
+    arguments = parser().parse_args(argv)
+    return _explain(arguments) if arguments.command == "explain" else _ask(arguments)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    try:
+        a, b = cli_explain.pair([arguments.a, arguments.b])
+        client = _client(arguments)
+    except (inputs.InputError, UnusableServer) as error:
+        _say(str(error))
+        return USAGE
+    try:
+        with client, waiting(f"Waiting for {client.url}", sys.stderr):
+            found = client.explain(a.body, b.body)
+    except ClientError as error:
+        return _complain(error, with_headers=False)
+    if arguments.format == "json":
+        sys.stdout.write(to_json(found.document, sys.stdout.encoding))
+    else:
+        sys.stdout.write(cli_explain.text(found, sys.stdout.encoding))
+    return ANSWERED
+
+
+def _client(arguments: argparse.Namespace) -> Client:
+    key = api_key(os.environ) if arguments.key is None else arguments.key
+    return Client(arguments.url, key=key, timeout=arguments.timeout)
 
 
 def _ask(arguments: argparse.Namespace) -> int:
-    key = api_key(os.environ) if arguments.key is None else arguments.key
     try:
         request = _request(arguments)
         # Whether the file can be written is found out before the server works for minutes, not after.
         output = None if arguments.output is None else OutputFile(arguments.output)
-        client = Client(arguments.url, key=key, timeout=arguments.timeout)
+        client = _client(arguments)
     except (inputs.InputError, UnusableFile, UnusableServer) as error:
         _say(str(error))
         return USAGE
@@ -202,60 +182,3 @@ def _abandon_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not (math.isfinite(value) and value > 0):
-        raise argparse.ArgumentTypeError(f"has to be more than 0 seconds, got {text}")
-    return value
-
-
-_seconds.__name__ = "number of seconds"  # argparse names the type in its complaint
-
-
-def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="systemone",
-        usage="systemone [ask] [options]",
-        description=DESCRIPTION,
-        epilog=EXAMPLES + "\n" + EXIT_CODES,
-        formatter_class=raw,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"jev-local {__version__}")
-    commands = parser.add_subparsers(
-        prog="systemone", title="commands", dest="command", metavar="COMMAND", required=True
-    )
-    ask = commands.add_parser(
-        "ask",
-        help="answer the questions of a request (the default)",
-        description=DESCRIPTION,
-        epilog=ASK_EXAMPLES + "\n" + EXIT_CODES,
-        formatter_class=raw,
-        allow_abbrev=False,
-    )
-    add = ask.add_argument
-    add("--url", default=DEFAULT_API_URL, help="root of the server (default: %(default)s)")
-    add("--input", metavar="FILE|-", help="the request, sent as it is (default: the packaged example)")
-    add("--state", metavar="TEXT|@FILE", help="ask about this instead of the input's state; see below")
-    add(
-        "--image",
-        action="append",
-        default=[],
-        metavar="FILE|-",
-        help=f"show this PNG or JPEG with every question; up to {MAX_IMAGES} times, for a model that sees images",
-    )
-    add("--format", choices=("table", "json"), default="table", help="what to print (default: %(default)s)")
-    add("--output", metavar="FILE", help="also write the official JSON to FILE, whole or not at all")
-    add("--key", help="API key (default: JEV_API_KEY, else local-dev; an empty one is not sent)")
-    add(
-        "--timeout",
-        type=_seconds,
-        default=DEFAULT_TIMEOUT,
-        metavar="SECONDS",
-        help="longest wait for the answers (default: %(default)g)",
-    )
-    add("--diagnostics", action="store_true", help="show the X-Jev-Local-* headers (with json: on standard error)")
-    return parser

@@ -1,4 +1,5 @@
-"""A typed, synchronous client for `POST /v1/systemone`. All of httpx, and all of its errors, end here.
+"""A typed, synchronous client for `POST /v1/systemone` and `/v1/cache/explain`. All of httpx, and all of its errors,
+end here.
 
     ClientError
     ├── UnusableServer   no request could be made with this URL or key
@@ -14,20 +15,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
 
 from jev_local import __version__
 from jev_local.errors import JevError
+from jev_local.explained import Explained
+from jev_local.explained import parse as parse_explained
 from jev_local.received import Received, parse
 from jev_local.settings import DEFAULT_API_URL
 from jev_local.wire.hosts import is_loopback
 
 PATH = "/v1/systemone"
+EXPLAIN_PATH = "/v1/cache/explain"
 DEFAULT_TIMEOUT = 120.0
+
+T = TypeVar("T")
 
 
 class ClientError(JevError):
@@ -91,9 +97,25 @@ class Client:
     def ask(self, body: bytes) -> Received:
         """Send a request body as it stands and return the checked reply. Raises ClientError."""
         started = time.monotonic()
+        return self._post(
+            PATH,
+            body,
+            lambda content, headers: parse(content, headers=headers, seconds=time.monotonic() - started),
+            what="System One reply",
+        )
+
+    def explain(self, a: bytes, b: bytes) -> Explained:
+        """Why the request body `b` did not reuse what `a` had read, or would not. Both are JSON texts and go out as
+        they stand. Raises ClientError."""
+        body = b'{"a":%b,"b":%b}' % (a, b)
+        return self._post(EXPLAIN_PATH, body, lambda content, _: parse_explained(content), what="explanation")
+
+    def _post(self, path: str, body: bytes, read: Callable[[bytes, Mapping[str, str]], T], *, what: str) -> T:
+        """What `read` makes of the reply; it raises ValueError for one that is no `what`."""
+        started = time.monotonic()
         try:
             with self._http.stream(
-                "POST", PATH, content=body, headers={"Content-Type": "application/json"}
+                "POST", path, content=body, headers={"Content-Type": "application/json"}
             ) as response:
                 content = self._read(response, started)
         except httpx.TimeoutException as error:
@@ -106,9 +128,9 @@ class Client:
         if not response.is_success:
             raise Refused(response.status_code, _reasons(content, response.reason_phrase), headers)
         try:
-            return parse(content, headers=headers, seconds=time.monotonic() - started)
+            return read(content, headers)
         except ValueError as error:
-            raise BadReply(f"What {self.url} answered is no System One reply: {error}.") from error
+            raise BadReply(f"What {self.url} answered is no {what}: {error}.") from error
 
     def _read(self, response: httpx.Response, started: float) -> bytes:
         # httpx times each read; a server that trickles would keep a caller for ever.

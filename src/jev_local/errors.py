@@ -4,8 +4,11 @@
     ├── CallerError             the request cannot be answered as it stands (4xx)
     │   ├── InvalidBody         the body is not what the contract asks for; carries a list of Issue
     │   ├── InvalidRequest      well-formed, but not answerable here (400)
+    │   │   └── Declined        llama-server does not take it; quotes why
+    │   ├── ChatsOff            no slots are kept for chats (404)
     │   ├── UnknownModel
     │   ├── PromptTooLong       needs more tokens than the context has
+    │   │   └── ChatTooLong
     │   ├── MissingKey, WrongKey
     │   └── BodyTooLarge, UnsupportedEncoding, UnsupportedMediaType, BodyTimeout
     ├── Busy                    we have enough to do (529 or 503); carries retry_after
@@ -20,7 +23,8 @@
             └── CannotShare     it cannot share states, and the settings insist on it
 
 HTTP is not known here: `wire/problems.py` holds the one table from these types to status and body.
-Messages are shown to callers and written to logs, so they never carry state text, keys or paths.
+Messages are shown to callers and written to logs, so they never carry state text, keys or paths. Declined is for the
+caller alone.
 """
 
 from __future__ import annotations
@@ -66,6 +70,15 @@ class InvalidRequest(CallerError):
     """A well-formed request that this server cannot answer, for instance a `box` question."""
 
 
+class Declined(InvalidRequest):
+    """llama-server refused a chat and said why. Its words may quote the caller's, so they go back to the caller and
+    nowhere else."""
+
+
+class ChatsOff(CallerError):
+    """Chats are not served here. The message says why, and how they would be."""
+
+
 class UnknownModel(CallerError):
     """The request names a model that is not served here."""
 
@@ -76,13 +89,24 @@ class UnknownModel(CallerError):
 class PromptTooLong(CallerError):
     """A question with its state needs more tokens than a slot's context has."""
 
+    _SAYS = (
+        "State and longest question need {amount} tokens, the context has {available}. "
+        "Shorten the state, or start the inference server with a larger CTX_SIZE."
+    )
+
     def __init__(self, *, needed: int, available: int, at_least: bool = False) -> None:
         amount = f"at least {needed}" if at_least else str(needed)
-        super().__init__(
-            f"State and longest question need {amount} tokens, the context has {available}. "
-            f"Shorten the state, or start the inference server with a larger CTX_SIZE."
-        )
+        super().__init__(self._SAYS.format(amount=amount, available=available))
         self.needed, self.available = needed, available
+
+
+class ChatTooLong(PromptTooLong):
+    """A chat needs more tokens than all chats together may have."""
+
+    _SAYS = (
+        "The chat needs {amount} tokens, an answer of one included, and there is room for {available}. "
+        "Shorten it, or start the inference server with a larger CHAT_CTX_SIZE."
+    )
 
 
 class MissingKey(CallerError):

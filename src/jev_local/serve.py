@@ -81,6 +81,7 @@ async def _serve_from(settings: ApiSettings, listener: socket.socket, store: Sna
         store=store,
         policy=policy,
         patience=settings.backend_timeout,
+        chat_slots=settings.chat_slots,
         refuse=refuse,
     )
     app = create_app(engine=engine, settings=settings)

@@ -15,6 +15,9 @@ DEFAULT_KEY = "local-dev"
 DEFAULT_API_URL = "http://127.0.0.1:8080"
 DEFAULT_BACKEND_URL = "http://127.0.0.1:8097"
 
+DEFAULT_CHAT_SLOTS = 2
+"""Slots for chats. One would keep a short chat waiting for a long one."""
+
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 BODY_LIMIT = 24 * MIB
@@ -41,6 +44,7 @@ NUMBERS = re.compile(r"(?:0x[0-9a-f]+|\d+)(?:[.\u3002\uff0e\uff61](?:0x[0-9a-f]+
 _LEAST = {
     "workers": 1,
     "max_in_flight": 1,
+    "chat_slots": 0,
     "cache_min_tokens": 1,
     "prefix_cache_bytes": 0,
     "prefill_chunk": 32,
@@ -53,7 +57,7 @@ class ApiSettings:
     """Everything `jev_local.serve` needs. `key` empty: any key or none is accepted.
 
     slot_cache_dir: the folder that llama-server saves its slots in. prefix_cache_bytes: what may be kept there beyond
-    the requests that need it.
+    the requests that need it. chat_slots: of the server's slots, how many are for chats at most; 0 for none.
 
     ValueError begins with the name of the field that cannot be.
     """
@@ -74,6 +78,7 @@ class ApiSettings:
     prefill_chunk: int = 512
     stable: bool = False
     max_image_pixels: int = 20_000_000
+    chat_slots: int = DEFAULT_CHAT_SLOTS
 
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():

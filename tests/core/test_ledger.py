@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from jev_local.core.ledger import Entry, SnapshotLedger
+from jev_local.core.ledger import EVICTED_KNOWN, Entry, SnapshotLedger
 
 
 def entry(key: str, size: int = 10, *, name: str = "") -> Entry:
@@ -100,6 +100,35 @@ def test_forgetting_what_is_not_there_is_nothing() -> None:
     assert ledger().forget("a") == []
 
 
+def test_the_fate_of_an_entry_is_known_until_it_is_kept_again_or_all_are_cleared() -> None:
+    book = ledger(entry("a"), entry("b"), entry("c"))
+    assert [book.fate(key) for key in "ad"] == ["held", "unknown"]
+    book.admit(entry("d"))
+    assert [book.fate(key) for key in "abd"] == ["evicted", "held", "held"]
+    book.admit(entry("a", name="again"))
+    assert [book.fate(key) for key in "abd"] == ["held", "evicted", "held"]
+    book.forget("a")
+    assert book.fate("a") == "unknown", "it did not have to make room"
+    book.clear()
+    assert [book.fate(key) for key in "abcd"] == ["unknown"] * 4
+
+
+def test_an_entry_that_was_not_kept_or_was_replaced_is_not_evicted() -> None:
+    book = ledger(entry("a"))
+    book.admit(entry("b", 31))
+    book.admit(entry("a", name="new"))
+    assert [book.fate(key) for key in "ab"] == ["held", "unknown"]
+
+
+def test_only_so_many_evicted_ones_are_remembered() -> None:
+    book = ledger(entry("first"), budget=10)
+    for i in range(EVICTED_KNOWN):
+        book.admit(entry(str(i)))
+    assert book.fate("first") == "evicted"
+    book.admit(entry("last"))
+    assert (book.fate("first"), book.fate("0")) == ("unknown", "evicted")
+
+
 def test_a_budget_is_a_number_of_bytes() -> None:
     with pytest.raises(ValueError, match="got -1"):
         SnapshotLedger(-1)
@@ -120,6 +149,7 @@ class Bookkeeping(RuleBasedStateMachine):
         self.used: list[Entry] = []
         self.made: set[Entry] = set()
         self.deleted: list[Entry] = []
+        self.evicted: set[str] = set()
 
     @rule(key=KEYS, size=st.integers(1, BUDGET + 20), pinned=st.booleans())
     def admit(self, key: str, size: int, pinned: bool) -> None:
@@ -136,6 +166,7 @@ class Bookkeeping(RuleBasedStateMachine):
                 victims.append(each)
         if sum(e.size for e in before if e not in victims) + size <= BUDGET:
             self.kept = [each for each in before if each not in victims] + [new]
+            self.evicted = (self.evicted | {each.key for each in victims}) - {key}
         self.delete(self.book.admit(new))
 
     @rule(key=KEYS)
@@ -163,7 +194,7 @@ class Bookkeeping(RuleBasedStateMachine):
 
     @rule()
     def clear(self) -> None:
-        self.kept = []
+        self.kept, self.evicted = [], set()
         self.delete(self.book.clear())
 
     def use(self, each: Entry) -> None:
@@ -184,6 +215,13 @@ class Bookkeeping(RuleBasedStateMachine):
         assert [self.book.peek(each.key) for each in self.kept] == self.kept
         assert (self.book.entries, self.book.bytes) == (len(self.kept), sum(each.size for each in self.kept))
         assert self.book.bytes <= BUDGET
+
+    @invariant()
+    def fates_are_told(self) -> None:
+        kept = {each.key for each in self.kept}
+        for key in "abcdef":
+            expected = "held" if key in kept else "evicted" if key in self.evicted else "unknown"
+            assert self.book.fate(key) == expected
 
 
 class TestBookkeeping(Bookkeeping.TestCase):

@@ -24,8 +24,9 @@ from jev_local.core.ledger import Entry
 from jev_local.engine import files, folder, snapshots
 from jev_local.engine.folder import NAME, StoreRefused
 from jev_local.engine.index import INDEX_NAME, JOURNAL_NAME
+from jev_local.engine.kept import Snapshot
 from jev_local.engine.locks import LOCK_NAME, Occupied, directory_lock
-from jev_local.engine.snapshots import RETRY_SECONDS, Save, Snapshot, SnapshotStore
+from jev_local.engine.snapshots import RETRY_SECONDS, Save, SnapshotStore
 
 MANY = 1_000_000
 

@@ -104,6 +104,8 @@ class Wire:
 
     async def _receive(self) -> dict[str, Any]:
         message = await self.incoming.get()
+        if message["type"] == "http.disconnect":
+            self.disconnect()  # whoever asks again hears it again, as from uvicorn
         self.received += 1
         self._taken.set()
         return message

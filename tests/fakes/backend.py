@@ -15,14 +15,17 @@ import json
 import math
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from jev_local.backend.port import BackendInfo, Completion, Saved
+from jev_local.core.chats import Chat
+from jev_local.core.events import Event
 from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens, common
 from jev_local.core.spelling import Prompt, Spelled, picture_tokens
-from jev_local.errors import BackendError, BackendFault, InvalidRequest, Misspelled, NotSupported, Withheld
+from jev_local.errors import BackendError, BackendFault, Declined, InvalidRequest, Misspelled, NotSupported, Withheld
 
 BATCH = 128
 MARKER = "<__media__>"
@@ -67,6 +70,9 @@ class FakeBackend:
     vision: it takes pictures, each of as many tokens as it has bytes. joins: two characters that are one token where
     they stand side by side in a text that is sent. blind: it does not count pictures. sent: the texts that came with
     pictures, with the marker for each.
+
+    parts: what it says it was started with. refuses: a text that its chat template takes exception to. relayed: the
+    requests that it was handed as they are, and how much it was to generate.
     """
 
     slots: int = 2
@@ -104,6 +110,9 @@ class FakeBackend:
     joins: str = ""
     blind: bool = False
     sent: list[str] = field(default_factory=list)
+    parts: tuple[int, int] | None = None
+    refuses: str | None = None
+    relayed: list[tuple[Mapping[str, Any], int | None]] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"<FakeBackend run {self.run}, entered {self.entered}, left {self.left}>"
@@ -142,6 +151,7 @@ class FakeBackend:
             vision=self.vision,
             path=self.path,
             marker=MARKER if self.vision else "",
+            parts=self.parts,
         )
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -149,6 +159,37 @@ class FakeBackend:
             return "<user><assistant>"
         texts = [m["content"].strip() if self.template == "trims" else m["content"] for m in messages]
         return "".join(f"<{m['role']}>{text}" for m, text in zip(messages, texts, strict=True)) + "<assistant>"
+
+    async def render(self, document: Mapping[str, Any]) -> str:
+        self.calls.append("render")
+        if self.refuses is not None and self.refuses in json.dumps(document):
+            raise Declined("The inference server does not take this request: it is refused")
+        return _chat(document["messages"])
+
+    @asynccontextmanager
+    async def relay(
+        self, chat: Chat, document: Mapping[str, Any], *, slot: int, reuse: bool, max_tokens: int | None
+    ) -> AsyncIterator[AsyncIterator[Event]]:
+        text = _chat(document["messages"]) if chat.endpoint == "chat" else document["prompt"]
+        prompt = (1, *self._read(text, special=True))
+        self.relayed.append((document, max_tokens))
+        async with self._busy(Call("relay", slot, (prompt,), reuse=reuse)):
+            cached = self._take(slot, prompt, reuse=reuse)
+            yield self._answer(slot, prompt, cached, max_tokens or 1)
+
+    async def _answer(self, slot: int, prompt: Tokens, cached: int, count: int) -> AsyncIterator[Event]:
+        yield _event("progress", {"prompt_progress": {"total": len(prompt), "cache": cached, "processed": cached}})
+        for token in range(count):
+            if "token" in self.at:
+                self.arrived.set()
+                assert self.gate is not None
+                await self.gate.wait()
+            held = self.holds[slot]
+            self.holds[slot] = replace(held, tokens=(*held.tokens, 97 + token % 26), real=(*held.real, 97 + token % 26))
+            yield _event("chunk", {"choices": [{"index": 0, "delta": {"content": chr(97 + token % 26)}}]})
+        timings = {"cache_n": cached, "prompt_n": len(prompt) - cached, "prompt_ms": 1.0, "predicted_n": count}
+        yield _event("chunk", {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}], "timings": timings})
+        yield Event(b"data: [DONE]\n\n", "done")
 
     async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:
         self.calls.append("tokenize")
@@ -309,6 +350,14 @@ class FakeBackend:
         if self.certain:
             top = dict.fromkeys(top, 0.0) | {next(iter(top)): 1.0}
         return top
+
+
+def _chat(messages: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
+
+
+def _event(kind: Literal["progress", "chunk"], value: dict[str, Any]) -> Event:
+    return Event(b"data: " + json.dumps(value).encode() + b"\n\n", kind, value, counted="timings" in value)
 
 
 def weigh(prompt: Tokens, weights: int = 0) -> dict[int, float]:

@@ -5,6 +5,7 @@ import pytest
 from xllamacpp import llama_flash_attn_type
 
 from jev_local.backend.child import parameters
+from jev_local.backend.dialect import parts_of
 from jev_local.backend.embedded import ServerOptions, has_gpu, native_command, server_environment, wheel_command
 
 
@@ -64,12 +65,12 @@ def test_the_native_command_carries_every_option() -> None:
     line = " ".join(argv)
     assert argv[0] == "/bin/llama-server"
     for part in (
-        "--model /m/x.gguf",
+        "--model /m/x.gguf --alias x",
         "--host 127.0.0.1",
         "--port 8097",
-        "--ctx-size 8192",
-        "--parallel 4",
-        "--kv-unified",
+        "--ctx-size 16384 --parallel 6 --kv-unified",
+        "--kv-unified-per-slot 8192",
+        "--tags jev-decisions-8192,jev-chats-8192",
         "--flash-attn on",
         "--slot-save-path /c/slots",
         "--cache-ram 0 --no-cache-idle-slots",
@@ -84,6 +85,30 @@ def test_the_native_command_carries_every_option() -> None:
     assert "--batch-size" not in native_command(Path("x"), options(), has_gpu=True)
 
 
+def test_without_slots_for_chats_the_server_is_as_it_was() -> None:
+    chosen = options(CHAT_SLOTS="0", CHAT_CTX_SIZE="4096", PARALLEL="3")
+    line = " ".join(native_command(Path("x"), chosen, has_gpu=False))
+    assert "--ctx-size 8192 --parallel 3 --kv-unified --flash-attn" in line
+    assert "--tags" not in line
+    params = parameters(chosen)
+    assert (params.n_ctx, params.n_parallel, params.kv_unified_per_slot, params.model_tags) == (8192, 3, 0, set())
+
+
+def test_chats_come_on_top_of_decisions() -> None:
+    chosen = options(CTX_SIZE="4096", CHAT_CTX_SIZE="6000", PARALLEL="3", CHAT_SLOTS="1")
+    line = " ".join(native_command(Path("x"), chosen, has_gpu=False))
+    assert "--ctx-size 10096 --parallel 4 --kv-unified --kv-unified-per-slot 6000" in line
+    assert parts_of(list(chosen.tags)) == (4096, 6000)
+    assert parts_of(["jev-decisions-4096", "jev-chats-x"]) is None
+    assert parts_of(["jev-decisions-4096"]) is None
+
+
+@pytest.mark.parametrize("count", ["-1", "two", "2.5"])
+def test_a_count_of_chat_slots_that_is_none(count: str) -> None:
+    with pytest.raises(ValueError, match=f"CHAT_SLOTS has to be a whole number from 0 to .*, got '{count}'"):
+        options(CHAT_SLOTS=count)
+
+
 def test_the_wheel_gets_the_same_options() -> None:
     chosen = options(THREADS="2")
     assert ServerOptions(**json.loads(wheel_command(chosen)[-1])) == chosen
@@ -93,7 +118,9 @@ def test_the_wheels_server_is_set_up_like_the_native_one() -> None:
     chosen = options(THREADS="2", BATCH_SIZE="2048", GPU_LAYERS="all")
     params = parameters(chosen)
     assert (params.model.path, params.hostnames, params.port) == ("/m/x.gguf", ["127.0.0.1"], 8097)
-    assert (params.n_ctx, params.n_parallel, params.kv_unified) == (8192, 4, True)
+    assert params.model_alias == {"x"}
+    assert (params.n_ctx, params.n_parallel, params.kv_unified, params.kv_unified_per_slot) == (16384, 6, True, 8192)
+    assert params.model_tags == {"jev-decisions-8192", "jev-chats-8192"}
     assert params.flash_attn_type == llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
     assert (params.slot_save_path, params.endpoint_slots, params.use_jinja) == ("/c/slots/", True, True)
     assert (params.cache_ram_mib, params.cache_idle_slots) == (0, False)

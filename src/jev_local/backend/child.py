@@ -27,11 +27,15 @@ def parameters(options: ServerOptions) -> Any:
     has_gpu = any("GPU" in str(device["type"]) for device in devices)
     params = xllamacpp.CommonParams()
     params.model.path = options.model
+    params.model_alias = {options.alias}
     params.hostnames = [options.host]
     params.port = options.port
-    params.n_ctx = options.context
-    params.n_parallel = options.parallel
+    params.n_ctx = options.context + options.room_for_chats
+    params.n_parallel = options.slots
     params.kv_unified = True
+    if options.chat_slots:
+        params.kv_unified_per_slot = options.slot_context
+        params.model_tags = set(options.tags)
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
     params.slot_save_path = options.slot_dir.rstrip("/") + "/"  # without it, folder and file name are glued together
     params.endpoint_slots = True

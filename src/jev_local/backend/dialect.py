@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from jev_local.backend.port import Completion
+from jev_local.backend.tags import CHAT_TAG, DECISION_TAG, LARGEST_COUNT, name_of
 from jev_local.core.plan import Tokens
 from jev_local.core.spelling import Prompt, Spelled
 from jev_local.errors import (
     BackendFault,
     BackendLoading,
+    Declined,
     InvalidRequest,
     JevError,
     Misspelled,
@@ -29,12 +30,17 @@ EVENT_LIMIT = 16 * 1024 * 1024
 """Bytes of one event; the largest honest one is some 40 KB (255 labels and 64 runners-up)."""
 
 
-class Refused(BackendFault):
-    """The server answered with an error; `kind` is its own word for what sort."""
+LONGEST_WORDS = 500
+"""Characters of the server's own words that are passed on."""
 
-    def __init__(self, status: int, kind: str) -> None:
+
+class Refused(BackendFault):
+    """The server answered with an error; `kind` is its own word for what sort. `words` may quote the caller."""
+
+    def __init__(self, status: int, kind: str, words: str = "") -> None:
         super().__init__(f"The inference server answered {status} ({kind or 'no type'}).")
         self.kind = kind
+        self.words = words
 
 
 class BadReply(Exception):
@@ -50,9 +56,7 @@ def integers(value: object) -> Tokens:
 
 def model_name(props: Mapping[str, Any]) -> str:
     """The name of the model's file without directory, suffix and shard number."""
-    path = str(props.get("model_path") or props.get("model_alias") or "model")
-    name = PurePosixPath(path.replace("\\", "/")).name
-    return re.sub(r"(-\d{5}-of-\d{5})?(\.gguf)?$", "", name, flags=re.IGNORECASE) or "model"
+    return name_of(str(props.get("model_path") or props.get("model_alias") or "model"))
 
 
 def text_pieces(content: str, mark: str, tokens: Sequence[int], separator: int) -> list[str]:
@@ -94,7 +98,32 @@ def error_of(status: int, body: bytes) -> Exception:
         "unavailable_error": loading,
         "not_supported_error": NotSupported("The inference server was started without what was asked of it."),
     }
-    return others.get(kind, Refused(status, kind))
+    return others.get(kind, Refused(status, kind, str(error.get("message", ""))))
+
+
+def error_in(event: Mapping[str, Any]) -> Exception:
+    """The error that an event of a stream stands for."""
+    code = event["error"].get("code") if isinstance(event.get("error"), dict) else None
+    return error_of(code if type(code) is int else 500, json.dumps(event).encode())
+
+
+def declined(error: Refused) -> Declined:
+    """What `error` means where the server was asked to do no more than read a caller's request."""
+    words = " ".join(error.words.split())
+    if len(words) > LONGEST_WORDS:
+        words = words[:LONGEST_WORDS] + "…"
+    return Declined(f"The inference server does not take this request: {words or 'it does not say why'}")
+
+
+def parts_of(tags: object) -> tuple[int, int] | None:
+    """The tokens of context for decisions and for chats, from a server's `tags`; None where others started it."""
+    found = {}
+    for tag in tags if isinstance(tags, list) else ():
+        for name in (DECISION_TAG, CHAT_TAG):
+            count = str(tag).removeprefix(name)
+            if count != tag and count.isascii() and count.isdecimal() and 0 < int(count) <= LARGEST_COUNT:
+                found[name] = int(count)
+    return (found[DECISION_TAG], found[CHAT_TAG]) if len(found) == 2 else None
 
 
 def picture_error(error: Refused, kind: str) -> JevError:
@@ -142,8 +171,7 @@ class Passes:
     def take(self, event: dict[str, Any]) -> None:
         """Raises BackendError or PromptTooLong for an error event, BadReply for nonsense."""
         if "error" in event:
-            code = event["error"].get("code") if isinstance(event["error"], dict) else None
-            raise error_of(code if type(code) is int else 500, json.dumps(event).encode())
+            raise error_in(event)
         index = event.get("index", 0)
         if type(index) is not int or not 0 <= index < len(self._prompts):
             raise BadReply("an answer to a prompt that was not sent")

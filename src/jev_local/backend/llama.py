@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from jev_local.backend.dialect import (
     BadReply,
     Passes,
     Refused,
+    declined,
     integers,
     model_name,
+    parts_of,
     picture_error,
     text_pieces,
 )
 from jev_local.backend.port import BackendInfo, Completion, Saved
+from jev_local.backend.relayed import upstream
 from jev_local.backend.transport import ASK_SECONDS, Transport, sense, translated
 from jev_local.backend.written import DOT, base64_of, chat_of, has_pictures, request_body
+from jev_local.core.chats import CHAT_PATHS, Chat
+from jev_local.core.events import Event
 from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens
 from jev_local.core.spelling import Prompt
@@ -85,6 +91,7 @@ class LlamaBackend:
                 path=str(props.get("model_path", "")),
                 meta=json.dumps(models["data"][0]["meta"], sort_keys=True),
                 marker=str(props.get("media_marker") or ""),
+                parts=parts_of(models["data"][0].get("tags")),
             )
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -95,6 +102,22 @@ class LlamaBackend:
         )
         with sense("/apply-template"):
             return str(reply["prompt"])
+
+    async def render(self, document: Mapping[str, Any]) -> str:
+        try:
+            reply = await self._ask("POST", "/apply-template", document)
+        except Refused as error:
+            raise declined(error) from error
+        with sense("/apply-template"):
+            return str(reply["prompt"])
+
+    @asynccontextmanager
+    async def relay(
+        self, chat: Chat, document: Mapping[str, Any], *, slot: int, reuse: bool, max_tokens: int | None
+    ) -> AsyncIterator[AsyncIterator[Event]]:
+        content = upstream(document, slot=slot, cache=reuse, max_tokens=max_tokens)
+        async with self._transport.relayed(CHAT_PATHS[chat.endpoint], content, silence=self._timeout) as found:
+            yield found
 
     async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:
         content: list[str | int] = []

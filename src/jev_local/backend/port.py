@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from jev_local.core.chats import Chat
+from jev_local.core.events import Event
 from jev_local.core.pictures import Picture
 from jev_local.core.plan import Tokens
 from jev_local.core.spelling import Prompt
@@ -25,6 +28,8 @@ class BackendInfo:
     path: of the model's file, as the server was given it. meta: what the server tells of the model's insides, as text
     that is the same for the same model. Neither is shown to anybody.
     marker: what stands for a picture in a text that is sent with pictures; no text of a caller may hold it.
+    parts: tokens of context that the server was started with for decisions and on top of them for chats, where it says
+    so. Otherwise all slots may share one context.
     """
 
     instance: str
@@ -41,6 +46,7 @@ class BackendInfo:
     path: str = ""
     meta: str = ""
     marker: str = ""
+    parts: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,19 @@ class Backend(Protocol):
 
     async def apply_template(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The model's own chat template over `messages`, ready for the assistant's turn, thinking off."""
+        ...
+
+    async def render(self, document: Mapping[str, Any]) -> str:
+        """The prompt that the server makes of the chat completion request `document`, with its tools and whatever else
+        its template reads. Raises Declined for one that it does not take."""
+        ...
+
+    def relay(
+        self, chat: Chat, document: Mapping[str, Any], *, slot: int, reuse: bool, max_tokens: int | None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
+        """Has `document` answered in `slot`: the server's events as they come, the first being there already when the
+        block begins. `max_tokens` to generate at most, None for what `document` says. Raises Declined, PromptTooLong or
+        BackendError, also while the events are read."""
         ...
 
     async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
 
-from jev_local.backend.dialect import BadReply, error_of, events
+from jev_local.backend.dialect import BadReply, error_in, error_of, events
+from jev_local.core.events import Event, Splitter
 from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable
 
 CONNECT_SECONDS = 5.0
@@ -63,13 +64,53 @@ class Transport:
                 raise error_of(response.status_code, await response.aread())
             yield events(response.aiter_bytes())
 
+    @asynccontextmanager
+    async def relayed(self, path: str, content: bytes, *, silence: float) -> AsyncIterator[AsyncIterator[Event]]:
+        """The events of a streamed reply, as they came; the first is there when the block begins. `silence`: seconds
+        between two of them at most. Raises Refused where the server says no at once; where it says so later, its event
+        comes before the error."""
+        async with AsyncExitStack() as stack:
+            timeout = httpx.Timeout(None, connect=CONNECT_SECONDS, read=silence)
+            with _told(path, silence):
+                reply = self._streams.stream("POST", path, content=content, headers=JSON, timeout=timeout)
+                response = await stack.enter_async_context(reply)
+                if response.status_code != 200:
+                    raise error_of(response.status_code, await response.aread())
+            found = await stack.enter_async_context(aclosing(_relayed_events(response, path, silence)))
+            first = await anext(found, None)
+            yield _chained(first, found)
+
+
+async def _relayed_events(response: httpx.Response, path: str, silence: float) -> AsyncGenerator[Event]:
+    splitter = Splitter()
+    with _told(path, silence):
+        async for chunk in response.aiter_bytes():
+            for event in splitter.feed(chunk):
+                yield event
+                if event.kind == "error":
+                    raise error_in({"error": event.value})
+        splitter.finish()
+
+
+async def _chained(first: Event | None, rest: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    if first is not None:
+        yield first
+        async for event in rest:
+            yield event
+
 
 @asynccontextmanager
 async def translated(path: str, seconds: float) -> AsyncIterator[None]:
     """Within it, what goes wrong with a request to `path` is told as one of our errors."""
-    try:
+    with _told(path, seconds):
         async with asyncio.timeout(seconds):
             yield
+
+
+@contextmanager
+def _told(path: str, seconds: float) -> Iterator[None]:
+    try:
+        yield
     except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
         raise BackendTimeout(f"The inference server did not finish {path} within {seconds:g} s.") from error
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:

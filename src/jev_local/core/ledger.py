@@ -17,6 +17,9 @@ from typing import Literal, TypeAlias
 Origin: TypeAlias = Literal["memory", "disk"]
 """Saved by this process, or found when it started."""
 
+EVICTED_KNOWN = 4096
+"""Keys that are remembered of entries that had to go."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -41,6 +44,7 @@ class SnapshotLedger:
     _entries: dict[str, Entry] = field(init=False, default_factory=dict)
     _pins: dict[str, int] = field(init=False, default_factory=dict)
     _leaving: dict[str, Entry] = field(init=False, default_factory=dict)
+    _evicted: dict[str, None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.budget < 0:
@@ -73,6 +77,7 @@ class SnapshotLedger:
         for other in gone:
             del self._entries[other.key]
         self._entries[entry.key] = entry
+        self._remember(victims, kept=entry)
         return self._leave(gone)
 
     def find(self, key: str) -> Entry | None:
@@ -94,6 +99,11 @@ class SnapshotLedger:
         """The entry of `key`, without counting or using anything."""
         return self._entries.get(key)
 
+    def fate(self, key: str) -> Literal["held", "evicted", "unknown"]:
+        """What became of the entry of `key`: evicted to make room for others, and not kept again since; unknown is also
+        one that was forgotten for another reason, or evicted long ago."""
+        return "held" if key in self._entries else "evicted" if key in self._evicted else "unknown"
+
     def forget(self, key: str) -> list[Entry]:
         entry = self._entries.pop(key, None)
         return [] if entry is None else self._leave([entry])
@@ -101,6 +111,7 @@ class SnapshotLedger:
     def clear(self) -> list[Entry]:
         gone = list(self._entries.values())
         self._entries.clear()
+        self._evicted.clear()
         return self._leave(gone)
 
     def pin(self, entry: Entry) -> None:
@@ -116,6 +127,14 @@ class SnapshotLedger:
         del self._pins[entry.name]
         gone = self._leaving.pop(entry.name, None)
         return [] if gone is None else [gone]
+
+    def _remember(self, victims: Iterable[Entry], *, kept: Entry) -> None:
+        for entry in victims:
+            self._evicted.pop(entry.key, None)  # the newest stand last
+            self._evicted[entry.key] = None
+        self._evicted.pop(kept.key, None)
+        while len(self._evicted) > EVICTED_KNOWN:
+            del self._evicted[next(iter(self._evicted))]
 
     def _leave(self, entries: Iterable[Entry]) -> list[Entry]:
         free = []

@@ -1,5 +1,8 @@
 """Who waits for a slot, who holds one, who is next. Returns grants; performs nothing.
 
+Decisions and chats have slots, a queue and a part of the context each, and these rules hold within each part; a chat
+that reads for minutes keeps no decision waiting, and takes no prefix from any.
+
 Rules, in order:
  1. First come, first served: nobody overtakes the head of the queue.
  2. No more leases at once than `limit`.
@@ -16,9 +19,15 @@ Rules, in order:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from jev_local.core.plan import Tokens, common
+
+Use: TypeAlias = Literal["decision", "chat"]
+USES: tuple[Use, ...] = ("decision", "chat")
+"""Who is served first when something comes free for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +59,27 @@ UNKNOWN = Contents()
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a ticket wants: to read prompts that all begin with `stem`, the longest of `need` tokens."""
+    """What a ticket wants: to read prompts that all begin with `stem`, the longest of `need` tokens, what is generated
+    behind it included."""
 
     stem: Tokens
     need: int
+    use: Use = "decision"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The slots from `first` on, `count` of them, for one use: at most `limit` leases at once, whose prompts need at
+    most `context` tokens together."""
+
+    first: int
+    count: int
+    limit: int
+    context: int
+
+    @property
+    def slots(self) -> range:
+        return range(self.first, self.first + self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +106,27 @@ class _Slot:
 class _Leased:
     slot: int
     need: int
+    use: Use
 
 
 @dataclass(slots=True)
 class SlotTable:
-    """The state of `count` slots that share `context` tokens. Every method that can free or fill a slot returns
-    the grants that follow from it. `long`: from so many tokens to evaluate on, a prompt counts as long. `alone`: a
-    slot is used while all others are empty, because where in a shared context a prompt lies moves the last digits."""
+    """The state of the slots of one server. Every method that can free or fill a slot returns the grants that follow
+    from it. `count`, `limit`, `context`: of the part for decisions, which has the lowest ids. `chats`: of the slots
+    above them, how many, and the tokens that all of them may take. `total`: tokens that all slots share, where that is
+    less than both parts have. `long`: from so many tokens to evaluate on, a prompt counts as long. `alone`: a slot is
+    used while all others are empty, because where in a shared context a prompt lies moves the last digits."""
 
     count: int
     limit: int
     context: int
     long: int = 512
     alone: bool = False
+    chats: tuple[int, int] = (0, 0)
+    total: int | None = None
+    _parts: dict[Use, Part] = field(init=False)
     _slots: list[_Slot] = field(init=False)
-    _queue: deque[tuple[int, Wish]] = field(init=False, default_factory=deque)
+    _queues: dict[Use, deque[tuple[int, Wish]]] = field(init=False)
     _leases: dict[int, _Leased] = field(init=False, default_factory=dict)
     _clock: int = field(init=False, default=0)
 
@@ -102,16 +134,22 @@ class SlotTable:
         if min(self.count, self.limit, self.context) < 1:
             sizes = f"{self.count}, {self.limit} and {self.context}"
             raise ValueError(f"a slot table needs slots, a limit and a context, got {sizes}")
-        self._slots = [_Slot() for _ in range(self.count)]
+        chats, room = self.chats
+        self._parts = {
+            "decision": Part(0, self.count, self.limit, self.context),
+            "chat": Part(self.count, chats, chats, room),
+        }
+        self._queues = {use: deque() for use in USES}
+        self._slots = [_Slot() for _ in range(self.count + chats)]
 
     def request(self, ticket: int, wish: Wish) -> list[Grant]:
         """Queue `ticket`."""
-        self._queue.append((ticket, wish))
+        self._queues[wish.use].append((ticket, wish))
         return self._grant()
 
     def request_now(self, ticket: int, wish: Wish) -> Grant | None:
         """A further slot for somebody who has one, or None: nobody who waits may be kept waiting by it."""
-        return None if self._queue or not self._can_grant(wish) else self._give(ticket, wish)
+        return None if self._queues[wish.use] or not self._can_grant(wish) else self._give(ticket, wish)
 
     def release(self, ticket: int, *, contents: Contents) -> list[Grant]:
         """`ticket` is done and leaves `contents` in its slot: UNKNOWN where it cannot tell, and it may not have touched
@@ -134,66 +172,93 @@ class SlotTable:
 
     def withdraw(self, ticket: int) -> list[Grant]:
         """`ticket` no longer waits. Others may follow at once: it could have been the head of the queue."""
-        self._queue = deque(waiting for waiting in self._queue if waiting[0] != ticket)
+        for use, queue in self._queues.items():
+            self._queues[use] = deque(waiting for waiting in queue if waiting[0] != ticket)
         return self._grant()
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return sum(map(self.waiting_for, USES))
 
     @property
     def held(self) -> int:
         return len(self._leases)
 
+    def waiting_for(self, use: Use) -> int:
+        return len(self._queues[use])
+
+    def held_for(self, use: Use) -> int:
+        return sum(lease.use == use for lease in self._leases.values())
+
     def _grant(self) -> list[Grant]:
         grants = []
-        while self._queue and self._can_grant(self._queue[0][1]):
-            grants.append(self._give(*self._queue.popleft()))
+        for queue in self._queues.values():
+            while queue and self._can_grant(queue[0][1]):
+                grants.append(self._give(*queue.popleft()))
         return grants
 
     def _can_grant(self, wish: Wish) -> bool:
-        if self.held >= (1 if self.alone else self.limit) or not self._free_slots():
+        part = self._parts[wish.use]
+        if self.held_for(wish.use) >= (1 if self.alone else part.limit) or not self._free(part.slots):
             return False
-        return not self._leases or self._needed() + self._still_to_erase() + wish.need <= self.context
+        return self._fits(wish, part.slots, part.context) and (
+            self.total is None or self._fits(wish, range(len(self._slots)), self.total)
+        )
 
-    def _needed(self) -> int:
-        return sum(lease.need for lease in self._leases.values())
+    def _fits(self, wish: Wish, slots: range, context: int) -> bool:
+        alone = not any(lease.slot in slots for lease in self._leases.values())
+        return alone or self._needed(slots) + self._still_to_erase(slots) + wish.need <= context
 
-    def _still_to_erase(self) -> int:
+    def _needed(self, slots: range) -> int:
+        return sum(lease.need for lease in self._leases.values() if lease.slot in slots)
+
+    def _still_to_erase(self, slots: range) -> int:
         in_use = {lease.slot for lease in self._leases.values()}
-        return sum(slot.occupied for i, slot in enumerate(self._slots) if slot.ticket is not None and i not in in_use)
+        return sum(self._slots[i].occupied for i in slots if self._slots[i].ticket is not None and i not in in_use)
 
     def _give(self, ticket: int, wish: Wish) -> Grant:
-        index, reusable = self._best_free(wish.stem)
-        self._leases[ticket] = _Leased(index, wish.need)
+        part = self._parts[wish.use]
+        index, reusable = self._best_free(wish.stem, part)
+        self._leases[ticket] = _Leased(index, wish.need, wish.use)
         self._slots[index].ticket = ticket
-        erase = self._in_the_way()
+        erase = self._in_the_way(part)
         for other in erase:
             self._slots[other].contents, self._slots[other].ticket = UNKNOWN, ticket
         return Grant(ticket, index, reusable, erase)
 
-    def _in_the_way(self) -> tuple[int, ...]:
-        idle = sorted(self._free_slots(), key=lambda i: self._slots[i].left_at)
-        excess = self._needed() - self.context + sum(self._slots[i].occupied for i in idle)
+    def _in_the_way(self, part: Part) -> tuple[int, ...]:
+        idle = self._longest_left(self._free(part.slots))
+        chosen = idle if self.alone else self._until_room(idle, part.context - self._needed(part.slots))
+        if self.total is not None:
+            others = [i for use in reversed(USES) for i in self._longest_left(self._free(self._parts[use].slots))]
+            left = [i for i in others if i not in chosen]
+            chosen += self._until_room(left, self.total - self._needed(range(len(self._slots))))
+        return tuple(i for i in chosen if self._slots[i].occupied)
+
+    def _until_room(self, idle: list[int], room: int) -> list[int]:
+        """The first of `idle`, as many as have to go for the rest to fit into `room` tokens."""
+        excess = sum(self._slots[i].occupied for i in idle) - room
         chosen = []
         for index in idle:
-            if excess <= 0 and not self.alone:
+            if excess <= 0:
                 break
-            if self._slots[index].occupied:
-                chosen.append(index)
-                excess -= self._slots[index].occupied
-        return tuple(chosen)
+            chosen.append(index)
+            excess -= self._slots[index].occupied
+        return chosen
 
-    def _free_slots(self) -> list[int]:
-        return [i for i, slot in enumerate(self._slots) if slot.ticket is None]
+    def _longest_left(self, slots: Iterable[int]) -> list[int]:
+        return sorted(slots, key=lambda i: self._slots[i].left_at)
 
-    def _best_free(self, stem: Tokens) -> tuple[int, int]:
-        free = self._free_slots()
+    def _free(self, slots: range) -> list[int]:
+        return [i for i in slots if self._slots[i].ticket is None]
+
+    def _best_free(self, stem: Tokens, part: Part) -> tuple[int, int]:
+        free = self._free(part.slots)
         found, best = max((self._slots[i].contents.reusable(stem), -i) for i in free)
         if found and 2 * found >= len(stem):
             return -best, found
         is_long = len(stem) - found >= self.long
-        middle = self.count // 2
+        middle = part.first + part.count // 2
         half = [i for i in free if (i >= middle) == is_long] or free
         index = min(half, key=lambda i: (self._slots[i].left_at, -i if is_long else i))
         return index, self._slots[index].contents.reusable(stem)

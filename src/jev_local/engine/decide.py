@@ -12,15 +12,17 @@ from typing import Any, TypeVar
 
 from jev_local.backend.port import Backend
 from jev_local.core.answers import Reading, answer
+from jev_local.core.explain import why_not_kept
 from jev_local.core.labels import NotEnoughLabels
 from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.plan import PrefixPlan, Tokens, share
 from jev_local.core.prompts import question_lead, question_text, shared_text
 from jev_local.core.questions import Question, width
-from jev_local.core.sharing import NOTHING, Policy, Sharing, choose, without_snapshot
+from jev_local.core.sharing import NOTHING, Policy, Profile, Sharing, choose, without_snapshot
 from jev_local.core.slots import Wish
 from jev_local.core.spelling import Spelling
 from jev_local.engine.decision import Decision
+from jev_local.engine.journal import Journal
 from jev_local.engine.lane import Asked, Lane, in_order
 from jev_local.engine.scene import Texts, spelling, with_endings
 from jev_local.engine.seat import Seat
@@ -66,8 +68,11 @@ class _Request:
 class Decider:
     """Answers questions about one state with the model of one session."""
 
-    def __init__(self, backend: Backend, session: Session, store: SnapshotStore, policy: Policy) -> None:
+    def __init__(
+        self, backend: Backend, session: Session, store: SnapshotStore, policy: Policy, journal: Journal | None = None
+    ) -> None:
         self._backend = backend
+        self._journal = journal
         self._session = session
         self._store = store
         self._policy = policy
@@ -126,7 +131,20 @@ class Decider:
                 Lane(seat, request.plan, request.sharing, warmer=warmer, warm=warm).read(share)
                 for seat, share in zip(seats, self._shares(request, len(seats)), strict=True)
             )
+            self._note(request, tally, kept=warmer.keeps(seat, request.prefix), profile=seat.profile)
         return {id_: reading for readings in found for id_, reading in readings.items()}
+
+    def _note(self, request: _Request, tally: Tally, *, kept: bool, profile: Profile) -> None:
+        if self._journal is not None:
+            self._journal.note(
+                request.plan.stem,
+                run=self._session.info.instance,
+                source=tally.source,
+                cached=tally.cached,
+                processed=tally.processed,
+                kept=kept,
+                why_not=None if kept else why_not_kept(self._policy, profile, request.plan),
+            )
 
     async def _more_seats(self, request: _Request, tally: Tally, leases: AsyncExitStack, *, each: int) -> list[Seat]:
         """Slots that nobody waits for, as many as have `each` questions to read at least."""

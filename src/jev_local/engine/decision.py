@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from jev_local.core.answers import Answer
+from jev_local.core.chats import Chat
+from jev_local.core.compared import Compared
+from jev_local.core.events import Event
+from jev_local.core.explain import Explanation
 from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.questions import Question
 from jev_local.core.sharing import Strategy
@@ -71,6 +77,7 @@ class Status:
     vision: bool | None = None
     single_labels: int | None = None
     state_cache: dict[str, object] = field(default_factory=dict)
+    chats: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,24 @@ class CacheReport:
     evictions: int = 0
 
 
+class Talk(Protocol):
+    """A chat that is being answered."""
+
+    @property
+    def trace(self) -> Trace:
+        """How the prompt came to be in the slot; complete from the start."""
+        ...
+
+    @property
+    def prompt_ms(self) -> float:
+        """Milliseconds in which the prompt was read before llama-server was handed the request."""
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """What llama-server sends, once. Raises BackendError."""
+        ...
+
+
 class Engine(Protocol):
     """What the HTTP layer needs from below; `engine.service.Service` is the real one."""
 
@@ -103,6 +128,15 @@ class Engine(Protocol):
     async def decide(self, *, state: str, questions: tuple[Question, ...], album: Album = NO_PICTURES) -> Decision:
         """Answer every question, with the pictures of `album` where their marks stand. Raises CallerError, Busy or
         BackendError. Cancelling it cancels the work."""
+        ...
+
+    def chat(self, chat: Chat) -> AbstractAsyncContextManager[Talk]:
+        """Answer a chat. The slot is held until the block is left, and leaving it ends the work. Raises ChatsOff,
+        CallerError, Busy or BackendError."""
+        ...
+
+    async def explain(self, a: Compared, b: Compared) -> Explanation:
+        """Why `b` did not reuse what `a` had read, or would not. Raises CallerError or BackendError."""
         ...
 
     def status(self) -> Status: ...

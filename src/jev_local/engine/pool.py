@@ -36,6 +36,8 @@ class SlotPool:
         self._tickets = count()
         self._futures: dict[int, asyncio.Future[Grant]] = {}
         self._closed: BackendError | None = None
+        self._calm, self._stirred = asyncio.Event(), asyncio.Event()
+        self._calm.set()
 
     def close(self, error: BackendError) -> None:
         """The server behind these slots is gone: `error` for everybody who waits for one, holds one or asks for one."""
@@ -43,6 +45,19 @@ class SlotPool:
         for future in self._futures.values():
             if not future.done():
                 future.set_exception(error)
+
+    async def calm(self, seconds: float) -> bool:
+        """Whether there comes a moment within `seconds` in which no decision holds a slot or waits for one."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._calm.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def stirred(self) -> None:
+        """Until a decision holds a slot or waits for one."""
+        await self._stirred.wait()
 
     def require_open(self) -> None:
         """Raises what `close` was given. To be asked before each use of a lease: its slot may belong to the next
@@ -69,6 +84,7 @@ class SlotPool:
         """One more slot if there is one that nobody waits for, else None."""
         self.require_open()
         grant = self._table.request_now(next(self._tickets), wish)
+        self._note()
         if grant is None:
             yield None
             return
@@ -78,7 +94,7 @@ class SlotPool:
     async def give_way(self, lease: Lease) -> bool:
         """Let those who wait go first, where anybody does: True when the lease was given back meanwhile, and its slot
         may be another one that holds something else."""
-        if not self._table.waiting:
+        if not self._table.waiting_for(lease.wish.use):
             return False
         self._hand_out(self._table.release(lease.ticket, contents=lease.contents))
         # Until it is granted anew the lease holds nothing, and the end of its block must not release what it lacks.
@@ -126,6 +142,7 @@ class SlotPool:
             del self._futures[ticket]
 
     def _hand_out(self, grants: list[Grant]) -> None:
+        self._note()
         for grant in grants:
             future = self._futures.get(grant.ticket)
             if future is None or future.done():
@@ -133,3 +150,12 @@ class SlotPool:
                 self._hand_out(self._table.release(grant.ticket, contents=UNKNOWN))
             else:
                 future.set_result(grant)
+
+    def _note(self) -> None:
+        """The table has changed."""
+        stirred = self._table.held_for("decision") + self._table.waiting_for("decision") > 0
+        for event, is_so in ((self._stirred, stirred), (self._calm, not stirred)):
+            if is_so:
+                event.set()
+            else:
+                event.clear()

@@ -64,11 +64,12 @@ class Seat:
         touched = self.lease.contents != UNKNOWN
         return self.lease.contents.reusable(tokens) if touched else self.lease.reusable
 
-    async def evaluate(self, tokens: Tokens, *, reuse: bool) -> None:
-        """Bring `tokens` into the slot, where they end exactly."""
+    async def evaluate(self, tokens: Tokens, *, reuse: bool) -> int:
+        """Bring `tokens` into the slot, where they end exactly; how many of them were there."""
         self.session.pool.require_open()
         completion = await self.backend.evaluate(self._spelled(tokens), slot=self.lease.slot, reuse=reuse)
         self._took([tokens], [completion], reuse=reuse, prepared=True)
+        return completion.cached_tokens
 
     async def read(self, prompts: Sequence[Tokens], how: Pass, *, reuse: bool) -> list[Completion]:
         """One forward pass per prompt, one after another. In which order, llama-server decides: while other slots are
@@ -124,6 +125,11 @@ class Seat:
         self.lease.contents = Contents(
             prompts[0][:known], self._marks(), ends=len(prompts) == 1, most=max(map(len, prompts))
         )
+
+    @property
+    def ends(self) -> tuple[int, ...] | None:
+        """Where the slot can be gone on from once something was generated in it: anywhere, or nowhere for certain."""
+        return None if self.profile.truncates else ()
 
     def _marks(self) -> tuple[int, ...] | None:
         return None if self.profile.truncates else self.marks

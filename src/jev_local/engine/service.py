@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 from jev_local.backend.port import Backend
+from jev_local.core.chats import Chat
+from jev_local.core.compared import Compared
+from jev_local.core.explain import Explanation
 from jev_local.core.pictures import NO_PICTURES, Album
 from jev_local.core.questions import Question
 from jev_local.core.sharing import Policy, Profile
+from jev_local.engine.chat import Chatter
 from jev_local.engine.decide import Decider
-from jev_local.engine.decision import CacheReport, Decision, Status
-from jev_local.engine.session import Session, open_session
+from jev_local.engine.decision import CacheReport, Decision, Status, Talk
+from jev_local.engine.explain import Explainer
+from jev_local.engine.journal import Journal
+from jev_local.engine.session import Chats, Session, open_session
 from jev_local.engine.snapshots import SnapshotStore
 from jev_local.errors import BackendError, BackendLoading, BackendUnavailable, CannotShare
 
@@ -48,6 +54,7 @@ class Service:
         store: SnapshotStore,
         policy: Policy,
         patience: float = PATIENCE,
+        chat_slots: int = 0,
         refuse: Callable[[CannotShare], None] = lambda _: None,
     ) -> None:
         """`refuse` is told when the first server that answers cannot do what the policy insists on."""
@@ -56,11 +63,13 @@ class Service:
         self._store = store
         self._policy = policy
         self._patience = patience
+        self._chat_slots = chat_slots
         self._refuse = refuse
         self._was_ready = False
         self._session: Session | None = None
         self._trouble: BackendError | None = BackendLoading("The inference server has not been asked yet.")
         self._refused = 0
+        self._journal = Journal()
         self._look_now = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -76,17 +85,39 @@ class Service:
         await self._store.close()
         await self._backend.aclose()
 
-    async def decide(self, *, state: str, questions: tuple[Question, ...], album: Album = NO_PICTURES) -> Decision:
-        if self._trouble is not None:
-            raise self._trouble.with_traceback(None)
-        assert self._session is not None  # noqa: S101  # where there is no session there is trouble
+    @asynccontextmanager
+    async def chat(self, chat: Chat) -> AsyncIterator[Talk]:
+        session = self._ready()
         try:
-            decider = Decider(self._backend, self._session, self._store, self._policy)
+            async with Chatter(self._backend, session, self._store, self._policy, self._journal).talk(chat) as talk:
+                yield talk
+        except BackendError:
+            self._look_now.set()
+            raise
+
+    async def decide(self, *, state: str, questions: tuple[Question, ...], album: Album = NO_PICTURES) -> Decision:
+        session = self._ready()
+        try:
+            decider = Decider(self._backend, session, self._store, self._policy, self._journal)
             return await decider.decide(state=state, questions=questions, album=album)
         except BackendError:
             # Whatever went wrong over there, do not let the next request meet it unprepared.
             self._look_now.set()
             raise
+
+    async def explain(self, a: Compared, b: Compared) -> Explanation:
+        session = self._ready()
+        try:
+            return await Explainer(self._backend, session, self._store, self._policy, self._journal).explain(a, b)
+        except BackendError:
+            self._look_now.set()
+            raise
+
+    def _ready(self) -> Session:
+        if self._trouble is not None:
+            raise self._trouble.with_traceback(None)
+        assert self._session is not None  # noqa: S101  # where there is no session there is trouble
+        return self._session
 
     def status(self) -> Status:
         if self._trouble is not None or self._session is None:
@@ -103,6 +134,7 @@ class Service:
             vision=info.vision,
             single_labels=self._session.labels.single_capacity,
             state_cache=self._told(self._session),
+            chats=_chats(self._session.chats),
         )
 
     def cache(self) -> CacheReport:
@@ -157,6 +189,7 @@ class Service:
                     patience=self._patience,
                     policy=self._policy,
                     directory=self._store.directory,
+                    chat_slots=self._chat_slots,
                 )
                 self._was_ready = True
                 self._announce(self._session)
@@ -192,14 +225,20 @@ class Service:
     @staticmethod
     def _announce(session: Session) -> None:
         log.info(
-            "Model loaded: %s, %d slots, context %d, %d labels of one token, prompt frame %d + %d tokens",
+            "Model loaded: %s, %d slots, context %d, %d more slots for chats, %d labels of one token, "
+            "prompt frame %d + %d tokens",
             session.info.model,
             session.info.slots,
             session.info.context,
+            session.chats.slots,
             session.labels.single_capacity,
             len(session.frame.head),
             len(session.frame.tail),
         )
+
+
+def _chats(chats: Chats) -> dict[str, object]:
+    return {"slots": chats.slots, "context": chats.context, "reason": chats.reason or None}
 
 
 def _found(profile: Profile) -> dict[str, object]:

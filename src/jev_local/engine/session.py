@@ -30,11 +30,22 @@ SIZES_KNOWN = 1024
 """Pictures whose number of tokens is remembered; it takes the server a look at the file to tell."""
 
 
+@dataclass(frozen=True, slots=True)
+class Chats:
+    """The part of a server that is for chats: its last `slots` slots, and the tokens of context that all of them may
+    take. reason: why there are none, or ""."""
+
+    slots: int = 0
+    context: int = 0
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class Session:
     """Everything that is asked once per server process, so that a request asks for nothing but its own tokens. All of
     it stays as it is found, but for the profiles, which lose what turns out to be wrong.
 
+    info: its slots and its context are those of decisions. chats: the others.
     frame, words: the chat template's own part of a prompt as tokens and as it is sent with pictures. profile,
     picture_profile: what can be done with a prefix of text, and with one that has pictures in it.
     """
@@ -48,6 +59,7 @@ class Session:
     profile: Profile
     picture_profile: Profile
     pool: SlotPool
+    chats: Chats = Chats()
     _sizes: dict[bytes, int] = field(default_factory=dict)
 
     def profile_for(self, *, pictures: bool) -> Profile:
@@ -83,9 +95,11 @@ async def open_session(
     style: PromptStyle = DEFAULT_STYLE,
     policy: Policy = SHARE_NOTHING,
     directory: Path | None = None,
+    chat_slots: int = 0,
 ) -> Session:
     """Find out everything about the server that answers now, and read one distribution from it. `directory` is where
-    the files should be seen that it saves. Raises BackendError; CannotShare where the policy insists on sharing."""
+    the files should be seen that it saves. `chat_slots`: how many are for chats at most. Raises BackendError;
+    CannotShare where the policy insists on sharing."""
     info = await backend.describe()
     text = await frame_text(backend, info, style)
     head, tail, *openers = await backend.tokenize(
@@ -102,8 +116,9 @@ async def open_session(
         words = replace(words, head=text.head.removeprefix("".join(await backend.detokenize(info.bos))))
     await require_distributions(backend, whole, labels)
     profile, picture_profile = await found_out(backend, info, policy, directory, Piece(words.head, whole.head))
+    chats, own = parts(info, chat_slots, alone=policy.stable)
     return Session(
-        info=info,
+        info=own,
         style=style,
         frame=whole,
         words=words,
@@ -112,11 +127,36 @@ async def open_session(
         profile=profile,
         picture_profile=picture_profile,
         pool=SlotPool(
-            SlotTable(count=info.slots, limit=workers, context=info.context, long=policy.chunk, alone=policy.stable),
+            SlotTable(
+                count=own.slots,
+                limit=workers,
+                context=own.context,
+                long=policy.chunk,
+                alone=policy.stable,
+                chats=(chats.slots, chats.context),
+                total=info.context if info.parts is None else None,
+            ),
             patience=patience,
             erase=backend.erase,
         ),
+        chats=chats,
     )
+
+
+def parts(info: BackendInfo, chat_slots: int, *, alone: bool) -> tuple[Chats, BackendInfo]:
+    """The part of a server for chats, and what is left for decisions, which have the lowest slots: llama-server fills
+    its batches from there. A server that was not started for both has one context for all; half of it is as much as
+    chats may take, so that one of them never keeps every decision waiting."""
+    if alone:
+        return Chats(reason="--stable answers one decision at a time, with nothing beside it"), info
+    if chat_slots < 1:
+        return Chats(reason="they are switched off with --chat-slots 0"), info
+    slots = min(chat_slots, info.slots - 1)
+    if slots < 1:
+        return Chats(reason="the inference server has one slot, and decisions need it: start it with more"), info
+    decisions, room = info.parts or (info.context, info.context // 2)
+    own = replace(info, slots=info.slots - slots, context=min(info.context, decisions))
+    return Chats(slots, min(info.context, room)), own
 
 
 async def found_out(

@@ -8,48 +8,25 @@ found at start has to have its checksum.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import math
 import time
-from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from jev_local.core.ledger import Entry, Origin, SnapshotLedger
+from jev_local.core.ledger import Entry, SnapshotLedger
 from jev_local.engine.files import Facts, checksum, look, seal
 from jev_local.engine.folder import SlotFolder
 from jev_local.engine.index import IndexFailed, Row
+from jev_local.engine.kept import Snapshot, StoreReport, key, keys
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0
 """How long nothing is saved after a save that failed: a full disk stays full for a while, and each try costs time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A saved prefix that can be restored from `name`, as long as the block lasts that it came from."""
-
-    name: str
-    tokens: int
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class StoreReport:
-    """What is kept, and whether more is being saved: `reason` says why not."""
-
-    bytes: int
-    budget: int
-    entries: int
-    hits: int
-    misses: int
-    evictions: int
-    saving: bool
-    reason: str | None
 
 
 @dataclass(slots=True)
@@ -116,13 +93,7 @@ class SnapshotStore:
         """Everything that goes on in the background is done."""
         await self._folder.settled()
 
-    @staticmethod
-    def key(fingerprint: str, tokens: Sequence[int]) -> str:
-        """What names the state after `tokens` in a server that `fingerprint` describes."""
-        server = fingerprint.encode()
-        digest = hashlib.blake2b(len(server).to_bytes(8, "big") + server, digest_size=32)
-        digest.update(array("q", tokens).tobytes())
-        return digest.hexdigest()
+    key = staticmethod(key)
 
     @asynccontextmanager
     async def saving(self, key: str, *, tokens: int) -> AsyncIterator[Save]:
@@ -147,6 +118,20 @@ class SnapshotStore:
         finally:
             if entry is not None:
                 await self._drop(self._ledger.unpin(entry))
+
+    def longest(self, fingerprint: str, tokens: Sequence[int]) -> int | None:
+        """How many of the first `tokens` the longest saved prefix of them has, sound or not; None if none is saved."""
+        lengths = sorted({file.entry.tokens for file in self._files.values()})
+        found = [length for length, key in keys(fingerprint, tokens, lengths) if self.has(key)]
+        return found[-1] if found else None
+
+    def missed(self) -> None:
+        """Nothing was found, and for a reason that only the one who looked knows nothing was asked for by its key."""
+        self._ledger.misses += 1
+
+    def fate(self, key: str) -> Literal["held", "evicted", "unknown"]:
+        """What became of the prefix of `key`."""
+        return self._ledger.fate(key)
 
     def has(self, key: str) -> bool:
         """Whether there is a saved prefix of `key`, sound or not."""

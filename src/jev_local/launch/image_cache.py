@@ -63,7 +63,8 @@ variables:
   ROCM_LIBRARY_DIR      folder of the ROCm libraries (LM Studio's, if they are there; else the system's)
   CTX_SIZE              tokens of context shared by all slots ({CONTEXT})
   JEV_IMAGE_CACHE_BUILD folder of the build (.cache/vision-build-gcc)
-and PARALLEL, BATCH_SIZE, THREADS, GPU_LAYERS, SLOT_CACHE_DIR, JEV_HOME, JEV_API_KEY as for `jev-local up`.
+and PARALLEL, CHAT_SLOTS (here 0), BATCH_SIZE, THREADS, GPU_LAYERS, SLOT_CACHE_DIR, JEV_HOME, JEV_API_KEY as for
+`jev-local up`.
 """
 
 

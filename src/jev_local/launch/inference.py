@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -56,8 +56,10 @@ class InferenceServer:
         port: int,
         port_option: str,
         to_terminal: bool,
+        chat_slots: int | None = None,
     ) -> InferenceServer:
-        """From arguments and environment, everything checked that can be checked without the model."""
+        """From arguments and environment, everything checked that can be checked without the model. `chat_slots`: as
+        many as the API has, where it is started too."""
         home.make()
         chosen = choose(wish or environment.get("MODEL") or DEFAULT_MODEL)
         projector = mmproj or environment.get("MMPROJ")
@@ -72,6 +74,8 @@ class InferenceServer:
             )
         except ValueError as error:
             raise CannotStart(str(error), code=2) from error
+        if chat_slots is not None:
+            options = replace(options, chat_slots=chat_slots)
         if binary is None and options.gpu_device is not None:
             raise CannotStart("GPU_DEVICE needs a native build: set LLAMA_SERVER to a llama-server binary", code=2)
         require_free(options.host, port, option=port_option)
@@ -99,6 +103,8 @@ class InferenceServer:
             f"  MMPROJ          {options.mmproj or 'none'}",
             f"  CTX_SIZE        {options.context}",
             f"  PARALLEL        {options.parallel}",
+            f"  CHAT_SLOTS      {options.chat_slots}",
+            f"  CHAT_CTX_SIZE   {options.room_for_chats}, on top of CTX_SIZE",
             f"  BATCH_SIZE      {options.batch or f'{CPU_BATCH}, or as the server thinks best with layers on a GPU'}",
             f"  THREADS         {options.threads or 'as the server thinks best'}",
             f"  GPU_LAYERS      {options.gpu_layers or 'as the server thinks best'}",

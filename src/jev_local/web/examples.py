@@ -87,6 +87,7 @@ READY: Json = {
             {"name": "fan-out", "exact": False, "ms": None},
         ],
     },
+    "chats": {"slots": 2, "context": 8192, "reason": None},
 }
 
 NOT_READY: Json = {
@@ -96,6 +97,7 @@ NOT_READY: Json = {
     "backend": {"build": None, "slots": None, "context": None, "vision": None},
     "labels": {"single": None},
     "state_cache": {},
+    "chats": {},
 }
 
 CACHE: Json = {

@@ -9,16 +9,26 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
+from jev_local.core.chats import CHAT_PATHS, Endpoint
 from jev_local.engine.decision import STAGES
-from jev_local.web import examples
+from jev_local.web import chat_doc, examples, explain_doc
 from jev_local.wire import headers
-from jev_local.wire.about import CacheReply, ClearedReply, ModelsReply, ReadyReply
+from jev_local.wire.about import CacheReply, ClearedReply, ExplainReply, ModelsReply, ReadyReply
 from jev_local.wire.problems import FOREIGN_HOST, INTERNAL
 from jev_local.wire.schema import ErrorReply, InvalidBodyReply, SystemOneReply, SystemOneRequest
 
 Json = dict[str, Any]
 
-_REPLIES = (SystemOneReply, ModelsReply, ReadyReply, CacheReply, ClearedReply, ErrorReply, InvalidBodyReply)
+_REPLIES = (
+    SystemOneReply,
+    ModelsReply,
+    ReadyReply,
+    CacheReply,
+    ClearedReply,
+    ExplainReply,
+    ErrorReply,
+    InvalidBodyReply,
+)
 
 _FOREIGN = "the server listens on a loopback address and the Host header has a name that is not this machine's."
 
@@ -66,8 +76,11 @@ def document(version: str) -> Json:
         },
         "paths": {
             "/v1/systemone": {"post": _ask()},
+            CHAT_PATHS["chat"]: {"post": _chat("chat")},
+            CHAT_PATHS["text"]: {"post": _chat("text")},
             "/v1/models": {"get": _list_models()},
             "/v1/cache": {"get": _cache(), "delete": _clear_cache()},
+            "/v1/cache/explain": {"post": _explain()},
             "/health": {"get": _health()},
             "/ready": {"get": _ready()},
         },
@@ -156,6 +169,16 @@ def _clear_cache() -> Json:
             **{str(status): _refusal(status) for status in (401, 403, 500)},
         },
     }
+
+
+def _explain() -> Json:
+    refusals = {str(status): _refusal(status) for status in _REFUSALS}
+    return explain_doc.operation(security=_KEYS, headers=_headers(), refusals=refusals)
+
+
+def _chat(endpoint: Endpoint) -> Json:
+    refusals = {str(status): _refusal(status) for status in _REFUSALS}
+    return chat_doc.operation(endpoint, security=_KEYS, headers=_headers(), refusals=refusals)
 
 
 def _health() -> Json:

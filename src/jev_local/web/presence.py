@@ -10,6 +10,9 @@ from starlette.types import Receive
 
 from jev_local.errors import BackendUnavailable
 
+CLIENT_GONE = 499
+"""Nobody receives it; it marks such requests in the access log (a number made common by nginx)."""
+
 T = TypeVar("T")
 
 
@@ -25,7 +28,7 @@ async def while_present(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     admission count is not handed on while its work still occupies the model.
     """
     task = asyncio.create_task(work)
-    watch = asyncio.create_task(_departure(receive))
+    watch = asyncio.create_task(departure(receive))
     try:
         await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -41,6 +44,6 @@ async def while_present(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(task, watch, return_exceptions=True)
 
 
-async def _departure(receive: Receive) -> None:
+async def departure(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from jev_local.core.chats import CHAT_PATHS
 from jev_local.errors import JevError
 from jev_local.wire.problems import Problem, problem
 
@@ -22,7 +23,10 @@ def problem_response(found: Problem) -> Response:
     return Response(found.body(), found.status, found.headers, "application/json")
 
 
-async def on_jev_error(_: Request, error: Exception) -> Response:
+async def on_jev_error(request: Request, error: Exception) -> Response:
     """The exception handler for the whole tree of JevError."""
     assert isinstance(error, JevError)  # noqa: S101  it is registered for nothing else
-    return problem_response(problem(error))
+    found = problem(error)
+    if request.url.path in CHAT_PATHS.values():
+        return Response(found.openai_body(), found.status, found.headers, "application/json")
+    return problem_response(found)

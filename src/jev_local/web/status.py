@@ -44,5 +44,6 @@ def readiness(status: Status) -> tuple[int, dict[str, Any], dict[str, str]]:
         },
         "labels": {"single": status.single_labels},
         "state_cache": status.state_cache,
+        "chats": status.chats,
     }
     return (200, body, {}) if status.status == "ready" else (503, body, retry_headers(_RETRY_SECONDS))

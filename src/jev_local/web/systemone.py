@@ -15,15 +15,12 @@ from jev_local.engine.decision import Decision, Engine
 from jev_local.settings import ApiSettings
 from jev_local.web.frame import exchange
 from jev_local.web.gate import Admission
-from jev_local.web.presence import ClientGone, while_present
+from jev_local.web.presence import CLIENT_GONE, ClientGone, while_present
 from jev_local.wire import headers, reply
 from jev_local.wire.bodies import Body, BodyLimits, read_body
 from jev_local.wire.intake import Intake, check_model, read_request
 from jev_local.wire.pictures import develop
 from jev_local.wire.seen import SeenPictures
-
-CLIENT_GONE = 499
-"""Nobody receives it; it marks such requests in the access log (a number made common by nginx)."""
 
 _LARGE = 256 * 1024
 

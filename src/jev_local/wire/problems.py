@@ -25,7 +25,19 @@ class Problem:
     headers: dict[str, str] = field(default_factory=dict)
 
     def body(self) -> bytes:
-        return json.dumps({"detail": self.detail}, ensure_ascii=False, separators=(",", ":")).encode()
+        return _json({"detail": self.detail})
+
+    def openai_body(self) -> bytes:
+        """The same, and what OpenAI's clients look for beside it."""
+        return _json({"error": self.error(), "detail": self.detail})
+
+    def error(self) -> dict[str, Any]:
+        if isinstance(self.detail, dict):
+            kind, message = self.detail["error_type"], self.detail["message"]
+        else:
+            kind = "invalid_request_error"
+            message = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in self.detail)
+        return {"message": message, "type": kind, "param": None, "code": self.status}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,7 @@ class _Row:
 _TABLE: dict[type[errors.JevError], _Row] = {
     errors.CallerError: _Row(400, "api_usage_error"),
     errors.InvalidBody: _Row(422, "api_usage_error"),
+    errors.ChatsOff: _Row(404, "api_usage_error"),
     errors.PromptTooLong: _Row(400, "max_tokens_exceeded"),
     errors.WrongKey: _Row(401, "authentication_error", (("www-authenticate", "Bearer"),)),
     errors.MissingKey: _Row(403, "authentication_error"),
@@ -85,6 +98,15 @@ def problem(error: errors.JevError) -> Problem:
     if isinstance(error, errors.InvalidBody):
         return Problem(row.status, [_issue(issue) for issue in error.issues], headers)
     return Problem(row.status, {"error_type": row.error_type, "message": error.message}, headers)
+
+
+def problem_event(found: Problem) -> bytes:
+    """`found` where a stream of events has begun already."""
+    return b"data: " + _json({"error": found.error()}) + b"\n\n"
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def retry_headers(seconds: float) -> dict[str, str]:

@@ -1,0 +1,142 @@
+"""Chatter: a chat's prompt is brought into a slot, and then llama-server is handed the request.
+
+Reading a prompt ourselves, all but its last tokens, is what makes chats good neighbours. llama-server would read a long
+one to its end, whoever has gone or waits; here it is read in steps that stop for decisions, and what other chats begin
+with as well goes into the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+from jev_local.backend.port import Backend
+from jev_local.core.chats import Chat
+from jev_local.core.events import Event, Reading, generated, reading
+from jev_local.core.explain import Side, why_chat_not_kept
+from jev_local.core.sharing import Policy
+from jev_local.core.slots import Contents, Wish
+from jev_local.engine.chat_prompt import ChatPrompt, chat_prompt, text_prompt
+from jev_local.engine.chat_warm import ChatWarmer, Warmed
+from jev_local.engine.decision import Trace
+from jev_local.engine.journal import Journal
+from jev_local.engine.seat import Seat
+from jev_local.engine.session import Session
+from jev_local.engine.snapshots import SnapshotStore
+from jev_local.engine.tally import Tally
+from jev_local.errors import BackendFault, ChatsOff, ChatTooLong
+
+PART_FOR_AN_ANSWER = 8
+"""A chat that sets no limit may fill its slot's share of the context. Where its prompt takes that share, this part of
+the whole is left for its answer."""
+
+
+@dataclass(slots=True)
+class ChatTalk:
+    """What is going on in a slot; see `engine.decision.Talk`. `generated`: tokens, as far as it is known."""
+
+    trace: Trace
+    prompt_ms: float
+    _events: AsyncIterator[Event] = field(repr=False)
+    generated: int = 0
+
+    async def events(self) -> AsyncIterator[Event]:
+        async for event in self._events:
+            self.generated = max(self.generated, generated(event))
+            yield event
+
+
+class Chatter:
+    """Answers chats with the model of one session."""
+
+    def __init__(
+        self, backend: Backend, session: Session, store: SnapshotStore, policy: Policy, journal: Journal | None = None
+    ) -> None:
+        self._backend = backend
+        self._journal = journal
+        self._session = session
+        self._store = store
+        self._policy = policy
+
+    @asynccontextmanager
+    async def talk(self, chat: Chat) -> AsyncIterator[ChatTalk]:
+        """Prompt, lease, warm, relay. Raises ChatsOff, CallerError, Busy or BackendError.
+
+        Round trips before the server has the request: two for the prompt, at most a restore or the steps of what is
+        new and a save."""
+        chats = self._session.chats
+        if not chats.slots:
+            raise ChatsOff(f"Chats are not served here: {chats.reason}.")
+        tally = Tally()
+        with tally.stage("tokenize"):
+            read = chat_prompt if chat.endpoint == "chat" else text_prompt
+            prompt = await read(self._backend, self._session, chat.document)
+        needed, limit = self._sizes(chat, prompt)
+        async with AsyncExitStack() as stack, AsyncExitStack() as leases:  # snapshots are let go after the slot
+            with tally.stage("lease"):
+                wish = Wish(prompt.tokens, needed, "chat")
+                lease = await leases.enter_async_context(self._session.pool.lease(wish))
+            begun = perf_counter()
+            seat = Seat(self._backend, self._session, lease, tally)
+            reuse = chat.cache and self._policy.mode != "off"
+            warmer = ChatWarmer(self._store, self._policy, stack, reuse=reuse)
+            warmed = await warmer.bring_chat(seat, prompt.tokens, prompt.stem)
+            prompt_ms = (perf_counter() - begun) * 1000
+            self._session.pool.require_open()
+            relayed = self._backend.relay(
+                chat, prompt.document, slot=lease.slot, reuse=reuse or warmed.ready > 0, max_tokens=limit
+            )
+            async with relayed as events:
+                first = await anext(events, None)
+                if first is None:
+                    raise BackendFault("The inference server ended its answer before it began.")
+                trace = _traced(tally, prompt, warmed, reading(first))
+                stem = prompt.tokens[: prompt.stem]
+                if self._journal is not None and chat.endpoint == "chat":
+                    kept = warmer.keeps(seat, stem)
+                    side = Side("chat", len(prompt.tokens), prompt.stem)
+                    why = why_chat_not_kept(self._policy, seat.profile, side, wanted=chat.cache)
+                    self._journal.note(
+                        stem,
+                        run=self._session.info.instance,
+                        source=trace.source,
+                        cached=trace.cached_tokens,
+                        processed=trace.processed_tokens,
+                        kept=kept,
+                        why_not=None if kept else why,
+                    )
+                talk = ChatTalk(trace, prompt_ms, _chained(first, events))
+                yield talk
+            left = Contents(prompt.tokens, seat.ends, ends=False, most=len(prompt.tokens) + talk.generated)
+            lease.contents = replace(left, most=needed) if not prompt.tokens else left
+
+    def _sizes(self, chat: Chat, prompt: ChatPrompt) -> tuple[int, int]:
+        """The tokens of context that the chat may take, and how many of them for its answer. Raises ChatTooLong."""
+        chats = self._session.chats
+        length = len(prompt.tokens) or min(prompt.at_most, chats.context - 1)
+        room = chats.context - length
+        if room < 1:
+            raise ChatTooLong(needed=length + 1, available=chats.context)
+        share = max(chats.context // chats.slots - length, chats.context // PART_FOR_AN_ANSWER)
+        limit = min(max(share if chat.max_tokens is None else chat.max_tokens, 1), room)
+        return length + limit, limit
+
+
+def _traced(tally: Tally, prompt: ChatPrompt, warmed: Warmed, found: Reading | None) -> Trace:
+    """The trace, complete: what the server has still to read of the prompt, its first event tells."""
+    reused = warmed.reused
+    if found is not None:
+        reused = min(reused, found.cached) if warmed.has_read else found.cached
+        # What was read before a step was stopped is in no count.
+        tally.processed = max(tally.processed + found.total - found.cached, found.total - reused)
+    tally.cached, tally.prefix, tally.source, tally.state_cache = reused, prompt.stem, warmed.source, warmed.state_cache
+    tally.strategy = "plain" if warmed.state_cache == "off" else "in-place"
+    return tally.trace()
+
+
+async def _chained(first: Event, rest: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    yield first
+    async for event in rest:
+        yield event
