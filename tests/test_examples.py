@@ -10,6 +10,7 @@ import pytest
 
 from image_files import image_file
 from jev_local.inputs import example, read, with_images
+from jev_local.wire.chat import read_relayed
 from jev_local.wire.intake import read_request
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -58,7 +59,15 @@ PICTURED = {"vision": [2, 1, 1], "vision_gss": [4, 4, 4], "vision_gss_4": [0, 4,
 
 
 def test_there_are_no_other_examples() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.json")} == {"systemone", *PICTURED}
+    assert {path.stem for path in EXAMPLES.glob("*.json")} == {"systemone", "chat_a", "chat_b", *PICTURED}
+
+
+def test_the_chats_differ_in_a_date_and_in_the_question() -> None:
+    a, b = (read_relayed((EXAMPLES / f"chat_{name}.json").read_bytes(), "chat").document for name in "ab")
+    one, other = a["messages"], b["messages"]
+    assert one[0]["content"].replace("2026-11-29", "2026-11-30") == other[0]["content"]
+    assert one[1]["content"] != other[1]["content"]
+    assert {**a, "messages": []} == {**b, "messages": []}
 
 
 @pytest.mark.parametrize("name", PICTURED)

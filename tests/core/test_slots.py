@@ -329,3 +329,57 @@ class Table(RuleBasedStateMachine):
 
 TestTable = Table.TestCase
 TestTable.settings = settings(max_examples=40, stateful_step_count=30)
+
+
+def chatting(*, total: int | None = None) -> SlotTable:
+    """Two slots for decisions and two for chats, with a hundred tokens for either use."""
+    return SlotTable(count=2, limit=9, context=100, long=LONG, chats=(2, 100), total=total)
+
+
+def chat(*stem: int, need: int = 1) -> Wish:
+    return Wish(stem, need, "chat")
+
+
+def test_chats_and_decisions_have_slots_of_their_own() -> None:
+    slots = chatting()
+    assert [slots.request(i, chat(i, need=40))[0].slot for i in range(2)] == [2, 3]
+    assert slots.request(2, chat(2)) == []
+    assert slots.request_now(3, chat(3)) is None
+    assert [slots.request(i, wish(i, need=50))[0].slot for i in (4, 5)] == [0, 1]
+    assert slots.request(6, wish(6)) == []
+    assert (slots.held_for("decision"), slots.waiting_for("decision")) == (2, 1)
+    assert (slots.held_for("chat"), slots.waiting_for("chat")) == (2, 1)
+    assert slots.release(5, contents=UNKNOWN)[0].ticket == 6, "a chat waited longer, and for another slot"
+    assert slots.release(0, contents=UNKNOWN)[0].ticket == 2
+
+
+def test_what_chats_read_takes_nothing_from_decisions() -> None:
+    slots = chatting()
+    assert slots.request(1, chat(1, need=100)) == [Grant(1, 2, 0)]
+    assert slots.request(2, chat(2)) == [], "they have no more"
+    assert slots.request(3, wish(3, need=100)) == [Grant(3, 0, 0)]
+    slots.release(3, contents=Contents(state(0, 90)))
+    assert slots.release(1, contents=Contents(state(100, 90))) == [Grant(2, 3, 0)]
+    slots.release(2, contents=Contents((2,)))
+    assert slots.request(4, chat(*state(200, 50), need=60)) == [Grant(4, 2, 0)], "no slot of decisions"
+
+
+def test_one_context_for_all_erases_chats_first() -> None:
+    slots = chatting(total=100)
+    slots.request(1, wish(1, need=1))
+    slots.release(1, contents=Contents(state(0, 40)))
+    slots.request(2, chat(2, need=1))
+    slots.release(2, contents=Contents(state(100, 40)))
+    assert slots.request(3, wish(*state(300, 45), need=50))[0].erase == (2,)
+    assert slots.erased(3, (2,)) == []
+    assert slots.request(4, chat(4, need=60)) == []
+    assert slots.release(3, contents=UNKNOWN) == [Grant(4, 2, 0, erase=(0, 1))], "in the end even a decision's"
+
+
+def test_any_chat_slot_is_good_for_a_long_chat() -> None:
+    slots = chatting()
+    for ticket, first in enumerate((0, 100)):
+        slots.request(ticket, chat(*state(first, 20)))
+        slots.release(ticket, contents=Contents(state(first, 20)))
+    assert slots.request(2, chat(*state(0, 20))) == [Grant(2, 3, 20)]
+    assert slots.request(3, chat(*state(100, 20))) == [Grant(3, 2, 20)]

@@ -191,6 +191,24 @@ def test_reading_stops_for_a_decision_and_goes_on_after_it(tmp_path: Path) -> No
     play(scene())
 
 
+def test_what_a_slot_still_held_counts_as_used(tmp_path: Path) -> None:
+    def policy(number: int) -> str:
+        return f"{number}{number}{number}: {POLICY}"
+
+    async def scene() -> None:
+        async with staged(tmp_path) as stage:
+            await stage.say(chat(LATE, policy(0)))
+            size = stage.store.report().bytes
+        async with staged(tmp_path, budget=2 * size + size // 2) as stage:
+            sources = [(await stage.say(chat(LATE, policy(number)))).source for number in (1, 2, 1, 3)]
+            assert sources == ["computed", "computed", "slot", "computed"]
+        async with staged(tmp_path, budget=2 * size + size // 2) as stage:
+            again = [(await stage.say(chat(LATE, policy(number)))).source for number in (1, 3, 2)]
+            assert again == ["disk", "disk", "computed"], "the second was the one left longest"
+
+    play(scene())
+
+
 @every_model
 def test_a_chat_may_be_given_up_at_any_time(tmp_path: Path, truncates: bool) -> None:
     async def scene() -> None:

@@ -32,7 +32,9 @@ def url(tiny_server: str, tmp_path_factory: pytest.TempPathFactory):  # type: ig
 @pytest.mark.parametrize(("document", "language", "code"), blocks())
 def test_a_block_runs(url: str, document: str, language: str, code: str) -> None:
     code = code.replace("http://127.0.0.1:8080", url)
-    if "systemone_client.py" in code:
+    if "systemone_client.py explain" in code:
+        code = code.replace("explain ", f"explain --url {url} ", 1)
+    elif "systemone_client.py" in code:
         code = code.replace("systemone_client.py", f"systemone_client.py --url {url}", 1)
     code = re.sub(r"^python3 ", f"{sys.executable} ", code)
     command = ["bash", "-euc", code] if language == "bash" else [sys.executable, "-c", code]
@@ -46,7 +48,7 @@ def test_a_block_runs(url: str, document: str, language: str, code: str) -> None
 
 def test_both_readmes_run_the_same_things() -> None:
     kinds = {name: [language for n, language, _ in blocks() if n == name] for name in DOCUMENTS}
-    assert kinds["README.md"] == kinds["README.ja.md"] == ["bash", "bash", "python", "bash"]
+    assert kinds["README.md"] == kinds["README.ja.md"] == ["bash", "bash", "python", "bash", "bash", "python", "bash"]
 
 
 def test_relative_links_lead_somewhere() -> None:

@@ -90,6 +90,13 @@ class SnapshotLedger:
         self._entries[key] = entry
         return entry
 
+    def use(self, key: str) -> Entry | None:
+        """The entry of `key` was of use, though nothing was looked for: a slot still held what it has."""
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._entries[key] = entry
+        return entry
+
     def missed(self) -> None:
         """What `find` returned last cannot be used: that was a miss after all."""
         self.hits -= 1

@@ -218,7 +218,7 @@ class SlotTable:
 
     def _give(self, ticket: int, wish: Wish) -> Grant:
         part = self._parts[wish.use]
-        index, reusable = self._best_free(wish.stem, part)
+        index, reusable = self._best_free(wish, part)
         self._leases[ticket] = _Leased(index, wish.need, wish.use)
         self._slots[index].ticket = ticket
         erase = self._in_the_way(part)
@@ -252,13 +252,14 @@ class SlotTable:
     def _free(self, slots: range) -> list[int]:
         return [i for i in slots if self._slots[i].ticket is None]
 
-    def _best_free(self, stem: Tokens, part: Part) -> tuple[int, int]:
-        free = self._free(part.slots)
+    def _best_free(self, wish: Wish, part: Part) -> tuple[int, int]:
+        stem, free = wish.stem, self._free(part.slots)
         found, best = max((self._slots[i].contents.reusable(stem), -i) for i in free)
         if found and 2 * found >= len(stem):
             return -best, found
         is_long = len(stem) - found >= self.long
         middle = part.first + part.count // 2
-        half = [i for i in free if (i >= middle) == is_long] or free
+        # Chats are read in steps, so that none waits for another's end, and there are few slots for them.
+        half = [i for i in free if wish.use == "chat" or (i >= middle) == is_long] or free
         index = min(half, key=lambda i: (self._slots[i].left_at, -i if is_long else i))
         return index, self._slots[index].contents.reusable(stem)

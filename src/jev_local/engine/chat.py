@@ -7,15 +7,17 @@ with as well goes into the store.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import perf_counter
 
 from jev_local.backend.port import Backend
 from jev_local.core.chats import Chat
 from jev_local.core.events import Event, Reading, generated, reading
 from jev_local.core.explain import Side, why_chat_not_kept
+from jev_local.core.plan import Tokens
 from jev_local.core.sharing import Policy
 from jev_local.core.slots import Contents, Wish
 from jev_local.engine.chat_prompt import ChatPrompt, chat_prompt, text_prompt
@@ -27,6 +29,8 @@ from jev_local.engine.session import Session
 from jev_local.engine.snapshots import SnapshotStore
 from jev_local.engine.tally import Tally
 from jev_local.errors import BackendFault, ChatsOff, ChatTooLong
+
+log = logging.getLogger(__name__)
 
 PART_FOR_AN_ANSWER = 8
 """A chat that sets no limit may fill its slot's share of the context. Where its prompt takes that share, this part of
@@ -109,8 +113,8 @@ class Chatter:
                     )
                 talk = ChatTalk(trace, prompt_ms, _chained(first, events))
                 yield talk
-            left = Contents(prompt.tokens, seat.ends, ends=False, most=len(prompt.tokens) + talk.generated)
-            lease.contents = replace(left, most=needed) if not prompt.tokens else left
+            held = len(prompt.tokens) + talk.generated if prompt.tokens else needed
+            lease.contents = Contents(_read(prompt, first), seat.ends, ends=False, most=held)
 
     def _sizes(self, chat: Chat, prompt: ChatPrompt) -> tuple[int, int]:
         """The tokens of context that the chat may take, and how many of them for its answer. Raises ChatTooLong."""
@@ -122,6 +126,16 @@ class Chatter:
         share = max(chats.context // chats.slots - length, chats.context // PART_FOR_AN_ANSWER)
         limit = min(max(share if chat.max_tokens is None else chat.max_tokens, 1), room)
         return length + limit, limit
+
+
+def _read(prompt: ChatPrompt, first: Event) -> Tokens:
+    """What the slot is known to begin with. A server that counts other tokens has made another prompt of the request:
+    that costs reuse and nothing else."""
+    found = reading(first)
+    if found is None or not prompt.tokens or found.total == len(prompt.tokens):
+        return prompt.tokens
+    log.warning("The inference server read %d tokens in a chat of %d.", found.total, len(prompt.tokens))
+    return ()
 
 
 def _traced(tally: Tally, prompt: ChatPrompt, warmed: Warmed, found: Reading | None) -> Trace:

@@ -78,8 +78,12 @@ class ChatWarmer(Warmer):
         if len(stem) < self._policy.min_tokens and self._policy.mode != "shared":
             warmed.state_cache = "off-short" if warmed.state_cache == "shared" else "off"
             return
-        wanted = self._uses_store(seat) and self._store.can_save and self._store.fits(len(stem))
-        if not wanted or self._store.has(self._key(seat, stem)):
+        if not self._uses_store(seat):
+            return
+        if self._store.has(key := self._key(seat, stem)):
+            self._store.used(key)
+            return
+        if not (self._store.can_save and self._store.fits(len(stem))):
             return
         # A slot that is beyond the stem would have to be read again from there.
         if warmed.ready - len(stem) > self._policy.chunk or (warmed.ready > len(stem) and not seat.profile.truncates):

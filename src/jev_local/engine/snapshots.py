@@ -126,8 +126,13 @@ class SnapshotStore:
         return found[-1] if found else None
 
     def missed(self) -> None:
-        """Nothing was found, and for a reason that only the one who looked knows nothing was asked for by its key."""
+        """`longest` had nothing that was of any use."""
         self._ledger.misses += 1
+
+    def used(self, key: str) -> None:
+        """What the saved prefix of `key` has was used now, though it was read from nowhere: a slot still held it."""
+        if (entry := self._ledger.use(key)) is not None:
+            self._folder.touch(entry.name)
 
     def fate(self, key: str) -> Literal["held", "evicted", "unknown"]:
         """What became of the prefix of `key`."""

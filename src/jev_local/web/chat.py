@@ -3,6 +3,7 @@ reused tokens."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
@@ -27,6 +28,8 @@ from jev_local.wire.counted import Counts, corrected
 from jev_local.wire.intake import check_model
 from jev_local.wire.problems import problem, problem_event
 
+LARGE = 256 * 1024
+
 FAULTS = logging.getLogger("jev_local.web")
 
 
@@ -46,7 +49,7 @@ class Chats:
             try:
                 require_json(request.headers.get("content-type", ""))
                 body = await read_body(request.stream(), request.headers, self._limits)
-                chat = read_relayed(body.text, endpoint)
+                chat = await _read(body.text, endpoint)
                 check_model(chat.model, self._engine.status().model)
                 return await self._answer(request, chat, held)
             except (ClientDisconnect, ClientGone):
@@ -67,6 +70,13 @@ class Chats:
         finally:
             if not streams:
                 await relay.end()
+
+
+async def _read(body: bytes, endpoint: Endpoint) -> Chat:
+    # Megabytes take long enough to keep other requests waiting; small bodies are not worth a thread.
+    if len(body) > LARGE:
+        return await asyncio.to_thread(read_relayed, body, endpoint)
+    return read_relayed(body, endpoint)
 
 
 async def _pieces(chat: Chat, talk: Talk, relay: Relay, *, request_id: str) -> AsyncIterator[bytes]:
