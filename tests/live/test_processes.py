@@ -253,7 +253,16 @@ def test_slots_and_log_are_private_and_hold_no_state_text(
 def test_the_server_started_is_the_one_asked_for(tmp_path: Path, tiny_model: Path) -> None:
     port = free_port()
     with running(
-        tmp_path, "backend", "--port", str(port), "--model", str(tiny_model), CTX_SIZE="1024", PARALLEL="3"
+        tmp_path,
+        "backend",
+        "--port",
+        str(port),
+        "--model",
+        str(tiny_model),
+        CTX_SIZE="1024",
+        PARALLEL="3",
+        CHAT_SLOTS="1",
+        CHAT_CTX_SIZE="512",
     ) as program:
         program.await_text(f"Ready: http://127.0.0.1:{port}")
         props = httpx.get(f"http://127.0.0.1:{port}/props", trust_env=False).json()
@@ -261,11 +270,14 @@ def test_the_server_started_is_the_one_asked_for(tmp_path: Path, tiny_model: Pat
         saved = httpx.post(
             f"http://127.0.0.1:{port}/slots/0?action=save", json={"filename": "x"}, trust_env=False, timeout=10
         )
+        models = httpx.get(f"http://127.0.0.1:{port}/v1/models", trust_env=False).json()
         page = httpx.get(f"http://127.0.0.1:{port}/", trust_env=False, headers={"Origin": "http://evil.example"})
         program.interrupt()
         assert program.process.wait(5) == 0
-    assert props["total_slots"] == 3
-    assert [slot["n_ctx"] for slot in slots] == [1024] * 3, "one context for all slots"
+    assert props["total_slots"] == 4
+    assert [slot["n_ctx"] for slot in slots] == [1024] * 4, "no slot may have what both parts have"
+    assert set(models["data"][0]["tags"]) == {"jev-decisions-1024", "jev-chats-512"}
+    assert models["data"][0]["id"] == tiny_model.stem
     assert saved.status_code == 200
     assert (tmp_path / "home" / "cache" / "slots" / "x").exists(), "in the folder, not beside it"
     assert page.status_code == 404, "no web page"

@@ -115,6 +115,11 @@ def declined(error: Refused) -> Declined:
     return Declined(f"The inference server does not take this request: {words or 'it does not say why'}")
 
 
+def is_the_callers(error: Refused) -> bool:
+    """Whether a chat was refused for what is in it. The server calls a field of the wrong type an error of its own."""
+    return error.kind == "invalid_request_error" or error.words.startswith("[json.exception")
+
+
 def parts_of(tags: object) -> tuple[int, int] | None:
     """The tokens of context for decisions and for chats, from a server's `tags`; None where others started it."""
     found = {}

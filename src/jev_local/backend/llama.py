@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from jev_local.backend.dialect import (
@@ -17,6 +17,7 @@ from jev_local.backend.dialect import (
     Refused,
     declined,
     integers,
+    is_the_callers,
     model_name,
     parts_of,
     picture_error,
@@ -116,7 +117,12 @@ class LlamaBackend:
         self, chat: Chat, document: Mapping[str, Any], *, slot: int, reuse: bool, max_tokens: int | None
     ) -> AsyncIterator[AsyncIterator[Event]]:
         content = upstream(document, slot=slot, cache=reuse, max_tokens=max_tokens)
-        async with self._transport.relayed(CHAT_PATHS[chat.endpoint], content, silence=self._timeout) as found:
+        async with AsyncExitStack() as stack:
+            try:
+                relayed = self._transport.relayed(CHAT_PATHS[chat.endpoint], content, silence=self._timeout)
+                found = await stack.enter_async_context(relayed)
+            except Refused as error:
+                raise declined(error) if is_the_callers(error) else error from error
             yield found
 
     async def tokenize(self, pieces: Sequence[str], *, special: bool) -> list[Tokens]:
