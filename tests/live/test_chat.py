@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import statistics
 import time
 from collections import OrderedDict
@@ -131,6 +132,34 @@ def test_the_second_chat_about_a_policy_begins_at_once(smollm2_model: Path, tmp_
     assert source(reply) == "slot"
     assert warm <= 0.2 * cold
     assert restarted <= 0.25 * cold
+
+
+def test_a_burst_of_chats_keeps_nobody_waiting(smollm2_api: str) -> None:
+    state = {"state": "The lamp came late.", "questions": NOUL}
+
+    async def burst(client: httpx.AsyncClient, number: int) -> list[float]:
+        """Milliseconds that tokenising took for each."""
+
+        async def post(path: str, body: dict[str, Any], after: float) -> float:
+            await asyncio.sleep(after)
+            reply = await client.post(f"{smollm2_api}{path}", json=body)
+            assert reply.status_code == 200
+            found = re.search(r"tokenize;dur=([\d.]+)", reply.headers["server-timing"])
+            assert found is not None
+            return float(found[1])
+
+        chats = [chat(f"{number}.{i}: {OPENED}", "Be brief. " * 200, max_tokens=1) for i in range(6)]
+        return await asyncio.gather(
+            *(post(CHAT, body, 0.0) for body in chats), *(post("/v1/systemone", state, 0.01) for _ in range(2))
+        )
+
+    async def scene() -> list[float]:
+        async with httpx.AsyncClient(trust_env=False, timeout=300) as client:
+            return [ms for number in range(6) for ms in await burst(client, number)]
+
+    slowest = max(asyncio.run(scene()))
+    print(f"the slowest of 48 was tokenised after {slowest:.0f} ms")
+    assert slowest < 2500, "kept connections have the server's threads for 5 s"
 
 
 def policy(number: int) -> str:

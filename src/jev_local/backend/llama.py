@@ -286,7 +286,7 @@ class LlamaBackend:
     async def _slot(self, slot: int, action: str, body: Mapping[str, Any]) -> Any:
         # These wait for batches of other slots, so they have the patience of a forward pass, if that is the lesser.
         path = f"/slots/{slot}?action={action}"
-        return await self._ask("POST", path, body, seconds=min(ASK_SECONDS, self._timeout))
+        return await self._ask("POST", path, body, seconds=min(ASK_SECONDS, self._timeout), waits=True)
 
 
 def _instance(props: Mapping[str, Any]) -> str:

@@ -15,6 +15,10 @@ from jev_local.core.events import Event, Splitter
 from jev_local.errors import BackendFault, BackendTimeout, BackendUnavailable
 
 CONNECT_SECONDS = 5.0
+CONNECTIONS = 3
+"""To ask on, and kept. llama-server has four threads for HTTP more than it has slots, a kept connection has one of them
+to itself for 5 seconds, and what comes when none is left waits that long. Each slot has one request at most."""
+
 ASK_SECONDS = 60.0
 """For everything but a forward pass: even a 10 MB text is tokenised within it."""
 
@@ -27,7 +31,10 @@ class Transport:
     def __init__(self, url: str) -> None:
         # trust_env off: a proxy from the environment must never see states on their way to loopback.
         self._client = httpx.AsyncClient(
-            base_url=url, trust_env=False, timeout=httpx.Timeout(ASK_SECONDS, connect=CONNECT_SECONDS)
+            base_url=url,
+            trust_env=False,
+            timeout=httpx.Timeout(ASK_SECONDS, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
         )
         # llama-server's streamed replies leave a connection unusable for the next request, so each gets its own.
         self._streams = httpx.AsyncClient(
@@ -43,15 +50,23 @@ class Transport:
         await self._streams.aclose()
 
     async def ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = ASK_SECONDS
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        seconds: float = ASK_SECONDS,
+        waits: bool = False,
     ) -> Any:
         """One small exchange. A kept connection that the server had closed meanwhile is tried once more: nothing
-        was read from it, and none of these calls changes anything."""
+        was read from it, and none of these calls changes anything. `waits`: the server puts it off behind the batches
+        of others, so that it may be in nobody's way."""
+        client = self._streams if waits else self._client
         async with translated(path.partition("?")[0], seconds):
             try:
-                response = await self._client.request(method, path, json=body)
+                response = await client.request(method, path, json=body)
             except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                response = await self._client.request(method, path, json=body)
+                response = await client.request(method, path, json=body)
             if response.status_code != 200:
                 raise error_of(response.status_code, response.content)
             return response.json()
