@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +60,18 @@ class Results:
         return max((one.rss for one in self.samples if began <= one.at <= ended), default=None)
 
 
+SERVERS = ("xllamacpp", "mlx-lm", "mlx")
+"""Distributions with a server in them."""
+
+
 def environment(options: dict[str, Any], material: Material) -> dict[str, Any]:
     """What the numbers depend on, besides the server."""
     return {
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "options": options,
         "policy": {"words": len(material.policy.split()), "questions": len(material.questions)},
-        "versions": {"jev_local": __version__, "python": platform.python_version()},
+        # Some servers do not tell theirs. One that was started from this environment has what is installed here.
+        "versions": {"jev_local": __version__, "python": platform.python_version(), **_installed()},
         "machine": {
             "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
             "cpu": _processor(),
@@ -73,6 +80,14 @@ def environment(options: dict[str, Any], material: Material) -> dict[str, Any]:
             "load_average": round(os.getloadavg()[0], 2),
         },
     }
+
+
+def _installed() -> dict[str, str]:
+    found = {}
+    for name in SERVERS:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[f"{name} (installed here)"] = metadata.version(name)
+    return found
 
 
 def _processor() -> str:
