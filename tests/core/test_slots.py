@@ -383,3 +383,22 @@ def test_any_chat_slot_is_good_for_a_long_chat() -> None:
         slots.release(ticket, contents=Contents(state(first, 20)))
     assert slots.request(2, chat(*state(0, 20))) == [Grant(2, 3, 20)]
     assert slots.request(3, chat(*state(100, 20))) == [Grant(3, 2, 20)]
+
+
+def test_chats_do_not_overtake_a_decision_that_waits_for_what_all_share() -> None:
+    slots = chatting(total=100)
+    for ticket in range(2):
+        assert slots.request(ticket, chat(ticket, need=30))
+    assert slots.request(2, wish(2, need=80)) == []
+    assert slots.release(0, contents=UNKNOWN) == []
+    assert slots.request(3, chat(3, need=30)) == [], "a slot is free, and the decision came first"
+    (granted,) = slots.release(1, contents=UNKNOWN)
+    assert granted.ticket == 2
+    assert [grant.ticket for grant in slots.release(2, contents=UNKNOWN)] == [3]
+
+
+def test_a_decision_that_waits_for_its_own_part_keeps_no_chat_waiting() -> None:
+    slots = chatting(total=200)
+    assert slots.request(1, wish(1, need=90))
+    assert slots.request(2, wish(2, need=20)) == []
+    assert slots.request(3, chat(3, need=30)) != []

@@ -18,11 +18,13 @@ from jev_local.core.chats import Chat, Endpoint
 from jev_local.core.questions import Noul
 from jev_local.core.sharing import Policy
 from jev_local.engine.chat import Chatter
+from jev_local.engine.chat_prompt import chat_prompt
+from jev_local.engine.chat_warm import PATIENCE
 from jev_local.engine.decide import Decider
 from jev_local.engine.decision import Trace
 from jev_local.engine.session import Chats, Session, open_session
 from jev_local.engine.snapshots import SnapshotStore
-from jev_local.errors import BackendFault, BackendUnavailable, ChatsOff, ChatTooLong, Declined
+from jev_local.errors import BackendFault, BackendUnavailable, ChatsOff, ChatTooLong, Declined, InvalidRequest
 
 MANY = 10_000_000
 AUTO = Policy("auto")
@@ -283,6 +285,65 @@ def test_a_control_string_of_a_caller_is_sent_as_text(tmp_path: Path) -> None:
             assert "<|end|>" not in json.dumps(sent, ensure_ascii=False)
             assert "<\u2060|end|>" in sent["messages"][1]["content"]
             assert sent["messages"][0]["content"] == POLICY
+
+    play(scene())
+
+
+ARMED = "<|end|>"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": f"a{ARMED}b"},
+        {"role": "user", "content": [{"type": "text", "text": "a<|en"}, {"type": "text", "text": "d|>b"}]},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": f'{{"a": "{ARMED}"}}'}}]},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "\\u003c|end|>"}'}}]},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": f'{{"{ARMED}": 1}}'}}]},
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {ARMED: 1}}}]},
+        {"role": ARMED[2:5], "name": ARMED, "content": "a"},
+        {"role": "user", "content": "a", ARMED: "b"},
+    ],
+)
+def test_no_text_of_a_message_is_read_for_control_tokens(tmp_path: Path, message: dict[str, Any]) -> None:
+    async def scene() -> None:
+        async with staged(tmp_path) as stage:
+            document = {"messages": [message, {"role": "user", "content": "b"}], "tools": [{"x": {ARMED: 1}}]}
+            prompt = await chat_prompt(stage.backend, stage.session, document)
+            sent = json.loads(json.dumps(prompt.document))
+            for call in sent["messages"][0].get("tool_calls", ()):
+                if isinstance(arguments := call["function"]["arguments"], str):
+                    call["function"]["arguments"] = json.loads(arguments)
+            everything = json.dumps(sent, ensure_ascii=False)
+            if isinstance(parts := sent["messages"][0].get("content"), list):
+                everything += "".join(part["text"] for part in parts)
+            assert ARMED not in everything
+
+    play(scene())
+
+
+@pytest.mark.parametrize("prompt", [[60, 300], [[60], [256]], [-1], ["a", [256]]])
+def test_token_ids_that_there_are_not_are_the_callers(tmp_path: Path, prompt: list[Any]) -> None:
+    async def scene() -> None:
+        async with staged(tmp_path) as stage:
+            with pytest.raises(InvalidRequest, match="0 to 255"):
+                await stage.say(Chat("text", {"prompt": prompt}, max_tokens=1))
+
+    play(scene())
+
+
+def test_a_decision_that_waits_for_a_chat_does_not_hold_it_up(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with staged(tmp_path, parts=None, context=4096, at=("evaluate",)) as stage:
+            stage.backend.gate = asyncio.Event()
+            talking = asyncio.create_task(stage.say(chat(LATE, max_tokens=900)))
+            await stage.backend.arrived.wait()
+            deciding = asyncio.create_task(stage.decide("Late. " * 600))
+            while not stage.session.pool._table.waiting:
+                await asyncio.sleep(0)
+            stage.backend.gate.set()
+            async with asyncio.timeout(PATIENCE - 1):
+                await asyncio.gather(talking, deciding)
 
     play(scene())
 

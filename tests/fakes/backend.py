@@ -353,7 +353,7 @@ class FakeBackend:
 
 
 def _chat(messages: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
+    return "".join(f"<{m['role']}>{m.get('content')}" for m in messages) + "<assistant>"
 
 
 def _event(kind: Literal["progress", "chunk"], value: dict[str, Any]) -> Event:

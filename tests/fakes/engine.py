@@ -111,6 +111,7 @@ class FakeEngine:
     albums: list[Album] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     chats: list[Chat] = field(default_factory=list)
+    counted: bool = True
     said: Sequence[bytes | BaseException | asyncio.Event] = SAID
 
     def __post_init__(self) -> None:
@@ -168,7 +169,7 @@ class FakeEngine:
             await self.open.wait()
             if self.error is not None:
                 raise self.error
-            yield FakeTalk(self, self.trace)
+            yield FakeTalk(self, self.trace, is_counted=self.counted)
         except asyncio.CancelledError:
             await self._note(f"chat cancelled {number}")
             raise
@@ -209,6 +210,7 @@ class FakeTalk:
     engine: FakeEngine
     trace: Trace
     prompt_ms: float = 5.0
+    is_counted: bool = True
 
     async def events(self) -> AsyncIterator[Event]:
         for each in self.engine.said:

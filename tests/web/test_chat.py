@@ -11,6 +11,8 @@ import pytest
 from fakes.asgi import KEY, Wire, app_for, http, scene
 from fakes.engine import SAID, FakeEngine
 from jev_local.errors import BackendFault, BackendUnavailable, Busy, ChatsOff, ChatTooLong, Declined
+from jev_local.web import relay
+from jev_local.wire.bodies import BodyLimits
 from jev_local.wire.headers import DIAGNOSTICS
 
 CHAT = "/v1/chat/completions"
@@ -168,6 +170,44 @@ async def test_a_caller_who_leaves_ends_the_work(body: dict[str, Any], when: str
     engine.said = SAID
     async with http(app) as client:
         assert (await client.post(CHAT, json=HELLO)).status_code == 200, "its place is free"
+
+
+@scene
+async def test_the_larger_limit_is_for_images_alone() -> None:
+    engine = FakeEngine()
+    body = {"messages": [{"role": "user", "content": '"assets"' + "x" * 500}], '"assets"': None, "assets": None}
+    async with http(app_for(engine, limits=BodyLimits(size=400, with_assets=4000))) as client:
+        assert (await client.post(CHAT, json=body)).status_code == 413
+    assert engine.chats == []
+
+
+@scene
+async def test_of_several_prompts_llama_servers_own_counts_hold() -> None:
+    async with http(app_for(FakeEngine(counted=False))) as client:
+        document = (await client.post(CHAT, json=HELLO)).json()
+        stream = await client.post(CHAT, json=STREAM)
+    assert document["usage"]["prompt_tokens_details"]["cached_tokens"] == 8
+    assert document["timings"]["prompt_ms"] == 2.5
+    assert stream.content == b"".join(SAID[1:])  # type: ignore[arg-type]
+
+
+@scene
+async def test_a_caller_who_never_reads_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "UNREAD_SECONDS", 0.05)
+    engine = FakeEngine()
+    app = app_for(engine, max_in_flight=1)
+    wire = Wire(app, path=CHAT)
+
+    async def never(message: dict[str, Any]) -> None:
+        if message.get("body"):
+            await asyncio.Event().wait()
+
+    wire.task.cancel()
+    wire.task = asyncio.create_task(app(wire.scope, wire._receive, never))
+    wire.body(STREAM)
+    await wire.task
+    async with http(app) as client:
+        assert (await client.post(CHAT, json=HELLO)).status_code == 200
 
 
 @scene

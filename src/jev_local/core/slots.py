@@ -195,15 +195,20 @@ class SlotTable:
         for queue in self._queues.values():
             while queue and self._can_grant(queue[0][1]):
                 grants.append(self._give(*queue.popleft()))
+            if queue and self._has_part(queue[0][1]):
+                break  # what is missing is in what all share: who comes later must not take it first
         return grants
 
     def _can_grant(self, wish: Wish) -> bool:
+        everything = range(len(self._slots))
+        return self._has_part(wish) and (self.total is None or self._fits(wish, everything, self.total))
+
+    def _has_part(self, wish: Wish) -> bool:
+        """Whether it could be granted as far as its own part goes."""
         part = self._parts[wish.use]
         if self.held_for(wish.use) >= (1 if self.alone else part.limit) or not self._free(part.slots):
             return False
-        return self._fits(wish, part.slots, part.context) and (
-            self.total is None or self._fits(wish, range(len(self._slots)), self.total)
-        )
+        return self._fits(wish, part.slots, part.context)
 
     def _fits(self, wish: Wish, slots: range, context: int) -> bool:
         alone = not any(lease.slot in slots for lease in self._leases.values())

@@ -8,7 +8,7 @@ with as well goes into the store.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -37,12 +37,17 @@ PART_FOR_AN_ANSWER = 8
 the whole is left for its answer."""
 
 
+LOOKS = 8
+"""Events that are looked at for it."""
+
+
 @dataclass(slots=True)
 class ChatTalk:
     """What is going on in a slot; see `engine.decision.Talk`. `generated`: tokens, as far as it is known."""
 
     trace: Trace
     prompt_ms: float
+    is_counted: bool
     _events: AsyncIterator[Event] = field(repr=False)
     generated: int = 0
 
@@ -93,10 +98,8 @@ class Chatter:
                 chat, prompt.document, slot=lease.slot, reuse=reuse or warmed.ready > 0, max_tokens=limit
             )
             async with relayed as events:
-                first = await anext(events, None)
-                if first is None:
-                    raise BackendFault("The inference server ended its answer before it began.")
-                trace = _traced(tally, prompt, warmed, reading(first))
+                first = await _begun(events, patient=not chat.stream)
+                trace = _traced(tally, prompt, warmed, first)
                 stem = prompt.tokens[: prompt.stem]
                 if self._journal is not None and chat.endpoint == "chat":
                     kept = warmer.keeps(seat, stem)
@@ -111,7 +114,7 @@ class Chatter:
                         kept=kept,
                         why_not=None if kept else why,
                     )
-                talk = ChatTalk(trace, prompt_ms, _chained(first, events))
+                talk = ChatTalk(trace, prompt_ms, bool(prompt.tokens), _chained(first, events))
                 yield talk
             held = len(prompt.tokens) + talk.generated if prompt.tokens else needed
             lease.contents = Contents(_read(prompt, first), seat.ends, ends=False, most=held)
@@ -128,20 +131,39 @@ class Chatter:
         return length + limit, limit
 
 
-def _read(prompt: ChatPrompt, first: Event) -> Tokens:
+async def _begun(events: AsyncIterator[Event], *, patient: bool) -> list[Event]:
+    """The first events, up to that which tells how much of the prompt was there. It is the first one, unless the
+    beginning of an answer that the caller wrote comes before it; only who waits for all of the answer waits for it."""
+    first: list[Event] = []
+    async for event in events:
+        first.append(event)
+        if not patient or reading(event) is not None or len(first) == LOOKS:
+            break
+    if not first:
+        raise BackendFault("The inference server ended its answer before it began.")
+    return first
+
+
+def _found(first: Sequence[Event]) -> Reading | None:
+    return next((found for event in first if (found := reading(event)) is not None), None)
+
+
+def _read(prompt: ChatPrompt, first: Sequence[Event]) -> Tokens:
     """What the slot is known to begin with. A server that counts other tokens has made another prompt of the request:
     that costs reuse and nothing else."""
-    found = reading(first)
+    found = _found(first)
     if found is None or not prompt.tokens or found.total == len(prompt.tokens):
         return prompt.tokens
     log.warning("The inference server read %d tokens in a chat of %d.", found.total, len(prompt.tokens))
     return ()
 
 
-def _traced(tally: Tally, prompt: ChatPrompt, warmed: Warmed, found: Reading | None) -> Trace:
+def _traced(tally: Tally, prompt: ChatPrompt, warmed: Warmed, first: Sequence[Event]) -> Trace:
     """The trace, complete: what the server has still to read of the prompt, its first event tells."""
-    reused = warmed.reused
-    if found is not None:
+    found, reused = _found(first), warmed.reused
+    if found is None:
+        tally.processed = max(tally.processed, len(prompt.tokens) - reused)
+    else:
         reused = min(reused, found.cached) if warmed.has_read else found.cached
         # What was read before a step was stopped is in no count.
         tally.processed = max(tally.processed + found.total - found.cached, found.total - reused)
@@ -150,7 +172,8 @@ def _traced(tally: Tally, prompt: ChatPrompt, warmed: Warmed, found: Reading | N
     return tally.trace()
 
 
-async def _chained(first: Event, rest: AsyncIterator[Event]) -> AsyncIterator[Event]:
-    yield first
+async def _chained(first: Sequence[Event], rest: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    for event in first:
+        yield event
     async for event in rest:
         yield event

@@ -38,7 +38,7 @@ async def chat_prompt(backend: Backend, session: Session, document: Mapping[str,
 
     Round trips: two, each of several requests at once; two more where a text holds a control string."""
     texts = callers_texts(document)
-    _require_room(session, texts)
+    _require_room(session, texts, times=2)  # the parts of a message are there apart and as one
     # At once: there is rarely anything to break, and only then the rendering was for nothing.
     safe, rendered = await asyncio.gather(_safe(backend, session, texts), _rendered(backend, document))
     if safe:
@@ -58,6 +58,7 @@ async def text_prompt(backend: Backend, session: Session, document: Mapping[str,
     """The same of a text completion. Its prompt is the caller's to the last token, control tokens included, and no part
     of it is known to come again."""
     prompt = document["prompt"]
+    _require_tokens(session, prompt)
     if isinstance(prompt, str):
         _require_room(session, [prompt])
         (tokens,) = await backend.tokenize([prompt], special=True)
@@ -68,6 +69,17 @@ async def text_prompt(backend: Backend, session: Session, document: Mapping[str,
     _require_room(session, [text for text in prompt if isinstance(text, str)])
     at_most = max((len(one.encode()) if isinstance(one, str) else len(one) for one in prompt), default=0)
     return ChatPrompt((), 0, document, at_most=at_most)
+
+
+def _require_tokens(session: Session, prompt: object) -> None:
+    """llama-server looks at token ids only when it has begun."""
+    for one in prompt if isinstance(prompt, list) else ():
+        if isinstance(one, list):
+            _require_tokens(session, one)
+        elif type(one) is int and not 0 <= one < session.info.vocabulary:
+            raise InvalidRequest(
+                f"The prompt has a token id that this model lacks: it has 0 to {session.info.vocabulary - 1}."
+            )
 
 
 async def _rendered(backend: Backend, document: Mapping[str, Any]) -> tuple[str, str]:
@@ -109,8 +121,9 @@ async def _safe(backend: Backend, session: Session, texts: Sequence[str]) -> dic
     raise InvalidRequest("A text holds control strings of the model that cannot be sent as plain text.")
 
 
-def _require_room(session: Session, texts: Sequence[str]) -> None:
-    """Refuse before tokenising what cannot fit, however well it is tokenised: 10 MB take llama-server seconds."""
-    at_least = -(-sum(len(text.encode()) for text in texts) // session.info.token_bytes)
+def _require_room(session: Session, texts: Sequence[str], *, times: int = 1) -> None:
+    """Refuse before tokenising what cannot fit, however well it is tokenised: 10 MB take llama-server seconds. `times`:
+    how often a text may be among `texts`."""
+    at_least = -(-sum(len(text.encode()) for text in texts) // (times * session.info.token_bytes))
     if at_least > session.chats.context:
         raise ChatTooLong(needed=at_least, available=session.chats.context, at_least=True)

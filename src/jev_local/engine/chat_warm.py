@@ -46,24 +46,24 @@ class ChatWarmer(Warmer):
         if not prompt:
             return warmed
         if self._reuse:
-            await self._recall(seat, prompt, warmed)
+            await self._recall(seat, prompt, stem, warmed)
             await self._keep_stem(seat, prompt[:stem], warmed)
         if len(prompt) - 1 - warmed.ready >= AT_LEAST:
             with seat.tally.stage("prefix"):
                 await self._read_to(seat, prompt[:-1], warmed)
         return warmed
 
-    async def _recall(self, seat: Seat, prompt: Tokens, warmed: Warmed) -> None:
+    async def _recall(self, seat: Seat, prompt: Tokens, stem: int, warmed: Warmed) -> None:
         """What a slot holds, or the longest that is saved of what the prompt begins with, if that is clearly more."""
         held = min(seat.reusable(prompt), len(prompt) - 1)
-        # What every chat of a template begins with is no find.
-        warmed.source = "slot" if held >= WORTH_RESTORING else "none"
+        # What chats begin with by chance, or by their template, is no find.
+        warmed.source = "slot" if held >= WORTH_RESTORING and 2 * held >= (stem or len(prompt)) else "none"
         warmed.reused = warmed.ready = held
         if not self._uses_store(seat):
             return
         found = self._store.longest(self.described(seat), prompt[:-1])
         if found is None or found - held < WORTH_RESTORING:
-            if held < WORTH_RESTORING:
+            if warmed.source == "none":
                 self._store.missed()
             return
         snapshot = await self._find(seat, prompt[:found])

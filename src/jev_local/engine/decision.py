@@ -113,6 +113,11 @@ class Talk(Protocol):
         """Milliseconds in which the prompt was read before llama-server was handed the request."""
         ...
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the trace is of the whole prompt. Of several prompts llama-server's own counts hold."""
+        ...
+
     def events(self) -> AsyncIterator[Event]:
         """What llama-server sends, once. Raises BackendError."""
         ...

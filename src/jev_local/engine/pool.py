@@ -47,7 +47,7 @@ class SlotPool:
                 future.set_exception(error)
 
     async def calm(self, seconds: float) -> bool:
-        """Whether there comes a moment within `seconds` in which no decision holds a slot or waits for one."""
+        """Whether there comes a moment within `seconds` in which no decision holds a slot."""
         try:
             async with asyncio.timeout(seconds):
                 await self._calm.wait()
@@ -56,7 +56,7 @@ class SlotPool:
         return True
 
     async def stirred(self) -> None:
-        """Until a decision holds a slot or waits for one."""
+        """Until a decision holds a slot."""
         await self._stirred.wait()
 
     def require_open(self) -> None:
@@ -152,8 +152,8 @@ class SlotPool:
                 future.set_result(grant)
 
     def _note(self) -> None:
-        """The table has changed."""
-        stirred = self._table.held_for("decision") + self._table.waiting_for("decision") > 0
+        """The table has changed. A decision that waits while none has a slot waits for chats, and they go on."""
+        stirred = self._table.held_for("decision") > 0
         for event, is_so in ((self._stirred, stirred), (self._calm, not stirred)):
             if is_so:
                 event.set()

@@ -49,6 +49,8 @@ class Chats:
             try:
                 require_json(request.headers.get("content-type", ""))
                 body = await read_body(request.stream(), request.headers, self._limits)
+                if body.oversized is not None:
+                    raise body.oversized
                 chat = await _read(body.text, endpoint)
                 check_model(chat.model, self._engine.status().model)
                 return await self._answer(request, chat, held)
@@ -86,7 +88,7 @@ async def _pieces(chat: Chat, talk: Talk, relay: Relay, *, request_id: str) -> A
         async for event in relay.events():
             told = event.kind == "error"
             if event.kind != "progress" or chat.wants_progress:
-                yield corrected(event.raw, _counts(talk, event)) if event.counted else event.raw
+                yield corrected(event.raw, _counts(talk, event)) if event.counted and talk.is_counted else event.raw
     except JevError as error:
         FAULTS.warning("%s %s in a stream", request_id, type(error).__name__)
         if not told:
@@ -99,7 +101,8 @@ async def _document(chat: Chat, talk: Talk, relay: Relay) -> bytes:
         if event.kind == "chunk" and event.value is not None:
             assembly.take(event.value, len(event.raw))
             last = event
-    return corrected(assembly.document(), _counts(talk, last))
+    document = assembly.document()
+    return corrected(document, _counts(talk, last)) if talk.is_counted else document
 
 
 def _counts(talk: Talk, event: Event | None) -> Counts:

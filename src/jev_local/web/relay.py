@@ -19,6 +19,10 @@ UNREAD_LIMIT = 64 * 1024 * 1024
 """Bytes that llama-server has sent and the caller has not taken yet."""
 
 
+UNREAD_SECONDS = 120.0
+"""How long a caller may take nothing of what is there for it. It has one of the places for chats as long."""
+
+
 class Relay:
     """Has `chat` answered in a task of its own, which takes what llama-server sends as it comes: a caller who reads
     slowly, or not at all, keeps no slot."""
@@ -80,7 +84,7 @@ class EventStream(Response):
         try:
             await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
-                with suppress(OSError):  # the caller is gone
+                with suppress(OSError, TimeoutError):  # the caller is gone, or takes nothing
                     sending.result()
         finally:
             sending.cancel()
@@ -93,5 +97,6 @@ class EventStream(Response):
         start: Message = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         async for piece in self._pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            async with asyncio.timeout(UNREAD_SECONDS):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
