@@ -13,7 +13,7 @@ from jev_local.core.compared import Compared, where
 from jev_local.core.explain import Side
 from jev_local.core.kinds import standing
 from jev_local.core.parting import PromptPiece, Rendered, difference, edited, place, replaced, shared_length
-from jev_local.core.plan import share
+from jev_local.core.plan import Tokens, share
 from jev_local.core.reasons import Known, WhyNot
 from jev_local.core.sharing import Policy, Profile, Trial
 from jev_local.core.values import Kind
@@ -337,7 +337,12 @@ KNOWN = Known(
     [
         ({}, ["same", "same", "unknown", "possible"], "Ask once more"),
         ({"reused": 290, "fate": "held"}, ["same", "same", "held", "possible"], "290 tokens were reused"),
+        ({"reused": 23, "fate": "evicted"}, ["same", "same", "evicted", "possible"], "--prefix-cache-bytes"),
+        ({"reused": 23, "fate": "held"}, ["same", "same", "held", "possible"], "Nothing to change"),
+        ({"reused": 23, "why_not": "too-large"}, ["same", "same", "never-kept", "possible"], "of this length"),
+        ({"reused": 23, "restarted": True}, ["same", "restarted", "unknown", "possible"], "one server process"),
         ({"fate": "held"}, ["same", "same", "held", "possible"], "Nothing to change"),
+        ({"why_not": "goes-on"}, ["same", "same", "never-kept", "possible"], "second request once"),
         ({"fate": "evicted"}, ["same", "same", "evicted", "possible"], "--prefix-cache-bytes"),
         ({"why_not": "single-question"}, ["same", "same", "never-kept", "possible"], "in one request"),
         ({"why_not": "too-short"}, ["same", "same", "never-kept", "possible"], "--cache-min-tokens"),
@@ -355,6 +360,61 @@ def test_checks_come_in_one_order_and_the_advice_follows(
     assert [check.check for check in looked] == ["text", "process", "entry", "cut-back"]
     assert [check.outcome for check in looked] == outcomes
     assert word in reasons.advice(known)
+
+
+@pytest.mark.parametrize(
+    ("reused", "tokens", "most"),
+    [
+        (930, 930, True),
+        (2000, 930, True),  # of several questions, or of a question behind it that begins alike
+        (837, 930, True),
+        (836, 930, False),
+        (23, 930, False),
+        (23, 30, False),
+        (1, 1, True),
+        (0, 930, False),
+        (0, 0, False),
+    ],
+)
+def test_only_most_of_the_part_is_a_find(reused: int, tokens: int, most: bool) -> None:
+    assert reasons.is_most(reused, tokens) is most
+    told = reasons.advice(replace(KNOWN, reused=reused, tokens=tokens, fate="evicted"))
+    assert told.startswith("Nothing is wrong") is most
+
+
+# What two requests share is 1, 2, 3; what each is about comes behind it.
+PROMPT = (1, 2, 3, 7, 8)
+
+
+@pytest.mark.parametrize(
+    ("saved", "decision", "chat"),
+    [
+        ((1, 2, 3), True, True),
+        ((1, 2), False, True),
+        ((1, 2, 3, 7), False, True),
+        (PROMPT, False, False),
+        ((*PROMPT, 9), False, False),
+        ((1, 2, 3, 4), False, False),
+        ((1, 2, 3, 4, 5, 6, 7), False, False),
+        ((9, 1, 2, 3), False, False),
+    ],
+    ids=[
+        "its own",
+        "a shorter one",
+        "a longer one",
+        "all of it",
+        "beyond it",
+        "another end",
+        "a longer other",
+        "other",
+    ],
+)
+def test_a_decision_finds_its_own_state_and_a_chat_what_its_prompt_begins_with(
+    saved: Tokens, decision: bool, chat: bool
+) -> None:
+    assert explain.finds("decision", PROMPT, (1, 2, 3), saved) is decision
+    assert explain.finds("chat", PROMPT, (1, 2, 3), saved) is chat
+    assert explain.finds("text", PROMPT, PROMPT, saved) is chat
 
 
 @pytest.mark.parametrize("why", get_args(WhyNot))

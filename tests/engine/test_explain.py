@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ import pytest
 
 from fakes.asgi import scene
 from fakes.backend import FakeBackend
+from jev_local.core.chats import Chat
 from jev_local.core.compared import Compared
 from jev_local.core.explain import Explanation
 from jev_local.core.questions import Choice, Noul, Option, Question
 from jev_local.core.reasons import Fate
-from jev_local.core.sharing import Policy
+from jev_local.core.sharing import Policy, Profile, Strategy, Trial
+from jev_local.engine.chat import Chatter
 from jev_local.engine.decide import Decider
-from jev_local.engine.explain import Explainer
+from jev_local.engine.explain import REUSED, Explainer
 from jev_local.engine.journal import Journal
 from jev_local.engine.kept import StoreReport
 from jev_local.engine.session import Chats, Session, open_session
@@ -60,6 +63,13 @@ class Kept:
     def fate(self, key: str) -> Fate:
         self.asked.append(key)
         return self.fates.get(key, self.every)
+
+    def longest(self, fingerprint: str, tokens: Any) -> int | None:
+        lengths = range(len(tokens), 0, -1)
+        return next((n for n in lengths if self._holds(self.key(fingerprint, tokens[:n]))), None)
+
+    def _holds(self, key: str) -> bool:
+        return self.fates.get(key, self.every) == "held"
 
     def fits(self, tokens: int) -> bool:
         return self.room
@@ -255,8 +265,8 @@ async def test_where_all_of_it_agrees_the_reasons_come_in_order(tmp_path: Path) 
     assert "--prefix-cache-bytes" in advice
     here.store.every = "held"
     assert (await told())[0][2] == "held"
-    here.note(stem(long), source="memory", cached=400)
-    assert "400 tokens were reused" in (await told())[1]
+    here.note(stem(long), source="memory", cached=len(stem(long)))
+    assert f"{len(stem(long))} tokens were reused" in (await told())[1]
 
 
 @scene
@@ -322,6 +332,209 @@ async def test_the_key_that_is_looked_for_is_the_one_that_was_saved_under(tmp_pa
         assert all(store.has(key) for key in here.store.asked)
     finally:
         await store.close()
+
+
+# What may be called a find: only what the second request finds when it is asked.
+
+Turns = tuple[tuple[str, str], ...]
+SYSTEM, LATE, BROKEN = ("system", POLICY * 2), ("user", "It came late."), ("user", "Was it broken?")
+SAID, LAST = ("assistant", "Then you may return it within thirty days."), ("user", "And if it was opened?")
+
+
+@dataclass
+class Shop:
+    """A real store, and requests that are answered one after another by sessions of the same server: what a slot held
+    is forgotten between them."""
+
+    backend: Chatty
+    store: SnapshotStore
+    policy: Policy
+    strategy: Strategy | None = None
+    journal: Journal = field(default_factory=Journal)
+
+    async def session(self) -> Session:
+        directory = self.backend.directory
+        session = await open_session(self.backend, workers=4, policy=self.policy, directory=directory, chat_slots=2)
+        if self.strategy is not None:
+            fingerprint, truncates = session.profile.fingerprint, session.profile.truncates
+            session.profile = Profile((Trial(self.strategy, True, 1.0),), truncates, fingerprint=fingerprint)
+        return session
+
+    async def ask(self, one: Compared) -> str:
+        """Where its prefix came from."""
+        session = await self.session()
+        if one.form == "decision":
+            decider = Decider(self.backend, session, self.store, self.policy, self.journal)
+            return (await decider.decide(state=one.state, questions=one.questions)).trace.source
+        cache = one.document.get("cache_prompt") is not False
+        asked = Chat("chat", dict(one.document), max_tokens=3, cache=cache)
+        async with Chatter(self.backend, session, self.store, self.policy, self.journal).talk(asked) as talk:
+            async for _ in talk.events():
+                pass
+            return talk.trace.source
+
+    async def explain(self, a: Compared, b: Compared) -> Explanation:
+        explainer = Explainer(self.backend, await self.session(), self.store, self.policy, self.journal)
+        return await explainer.explain(a, b)
+
+
+@asynccontextmanager
+async def shop(
+    tmp_path: Path, policy: Policy = AUTO, *, budget: int = 10_000_000, strategy: Strategy | None = None, **backend: Any
+) -> AsyncIterator[Shop]:
+    store = SnapshotStore(tmp_path, budget=budget)
+    await store.open()
+    try:
+        sizes: dict[str, Any] = {"slots": 4, "context": 8192, "directory": tmp_path, "parts": (8192, 8192)}
+        yield Shop(Chatty(**sizes | backend), store, policy, strategy)
+    finally:
+        await store.close()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two chats, and what is told of the second one's state where the first one was asked."""
+
+    name: str
+    first: Turns
+    second: Turns
+    entry: str = "held"
+    word: str = "Nothing to change"
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+BRIEF = ("system", "Be brief.")
+PAIRS = [
+    Pair("again", (SYSTEM, LATE), (SYSTEM, LATE), word="Nothing is wrong"),
+    Pair("another question", (SYSTEM, LATE), (SYSTEM, BROKEN), word="Nothing is wrong"),
+    Pair("gone on", (SYSTEM, LATE), (SYSTEM, LATE, SAID, LAST)),
+    Pair("another one gone on", (SYSTEM, LATE), (SYSTEM, BROKEN, SAID, LAST)),
+    Pair("another end", (SYSTEM, LATE, SAID, LAST), (SYSTEM, LATE, SAID, BROKEN), word="Nothing is wrong"),
+    Pair("the longer first", (SYSTEM, LATE, SAID, LAST), (SYSTEM, BROKEN), "never-kept", "second request once"),
+    Pair("its own beginning", (SYSTEM, LATE, SAID, LAST), (SYSTEM, LATE), "never-kept", "second request once"),
+    Pair("unwanted", (SYSTEM, LATE), (SYSTEM, BROKEN), "never-kept", "set it to true", {"cache_prompt": False}),
+    Pair("short", (LATE, SAID, LAST), (LATE, SAID, BROKEN), "never-kept", "--cache-min-tokens"),
+    Pair("short, the longer first", (BRIEF, *(LATE, SAID) * 9, LAST), (BRIEF, BROKEN), "never-kept", "-min-tokens"),
+]
+
+
+@pytest.mark.parametrize("truncates", [True, False], ids=["attention", "hybrid"])
+@pytest.mark.parametrize("pair", PAIRS, ids=[pair.name for pair in PAIRS])
+def test_a_chats_state_is_held_where_it_is_found_when_it_is_asked(pair: Pair, truncates: bool, tmp_path: Path) -> None:
+    a, b = chat(*pair.first), chat(*pair.second, **pair.more)
+
+    @scene
+    async def whole() -> None:
+        async with shop(tmp_path, truncates=truncates) as here:
+            assert await here.ask(a) == "computed"
+            kept = here.store.report().entries == 1
+            assert await here.ask(a) == ("memory" if kept else "computed")
+            found = await here.explain(a, b)
+            assert found.whole
+            assert (found.checks[1].outcome, found.checks[2].outcome) == ("same", pair.entry)
+            assert pair.word in found.advice
+            assert (await here.ask(b) == "memory") == (pair.entry == "held")
+            helped = pair.entry == "held" or "second" in pair.word
+            assert ((await here.explain(a, b)).checks[2].outcome == "held") == helped
+            assert (await here.ask(b) == "memory") == helped, "as it was advised"
+
+    whole()
+
+
+@pytest.mark.parametrize("strategy", ["in-place", "restore"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(TWO, TWO), (TWO, TWO[::-1]), (TWO, ONE), (ONE, TWO), (ONE, ONE), (TWO, (*TWO, Noul("c", "?")))],
+)
+def test_a_decisions_state_is_held_where_it_is_found_when_it_is_asked(
+    first: tuple[Question, ...], second: tuple[Question, ...], strategy: Strategy, tmp_path: Path
+) -> None:
+    @scene
+    async def whole() -> None:
+        a, b = decision(POLICY * 2, first), decision(POLICY * 2, second)
+        async with shop(tmp_path, strategy=strategy) as here:
+            await here.ask(a)
+            found = await here.explain(a, b)
+            assert found.whole
+            assert (await here.ask(b) in REUSED) == (found.checks[2].outcome == "held")
+            if first == second == TWO:
+                assert found.checks[2].outcome == "held"
+
+    whole()
+
+
+@scene
+async def test_a_state_that_ends_elsewhere_is_none_for_a_decision_that_looks_for_another(tmp_path: Path) -> None:
+    async with shop(tmp_path, strategy="restore") as here:
+        a, b = decision(POLICY * 2, TWO), decision(POLICY * 2, (*TWO, Noul("c", "?")))
+        for _ in range(2):
+            source = await here.ask(a)
+        assert source == "memory"
+        found = await here.explain(a, b)
+        assert found.checks[2].outcome == "never-kept"
+        assert "second request once" in found.advice
+        assert await here.ask(b) == "computed"
+        assert (await here.explain(a, b)).checks[2].outcome == "held"
+
+
+@pytest.mark.parametrize(
+    ("cached", "fate", "word"),
+    [
+        (23, "evicted", "--prefix-cache-bytes"),
+        (23, "held", "Nothing to change"),
+        (23, "unknown", "Ask once more"),
+        (1.0, "evicted", "Nothing is wrong"),
+        (0.5, "evicted", "--prefix-cache-bytes"),
+    ],
+)
+def test_a_common_opening_that_was_reused_is_no_find(cached: float, fate: Fate, word: str, tmp_path: Path) -> None:
+    @scene
+    async def whole() -> None:
+        here = await desk(tmp_path)
+        a, b = chat(SYSTEM, LATE), chat(SYSTEM, BROKEN)
+        begins = (1, *f"<system>{SYSTEM[1]}<user>".encode())
+        reused = cached if isinstance(cached, int) else int(cached * len(begins))
+        here.note(begins)
+        here.note(begins, source="slot", cached=reused, processed=len(begins) - reused)
+        here.store.every = fate
+        assert word in (await here.explain(a, b)).advice
+
+    whole()
+
+
+@pytest.mark.parametrize(
+    ("missing", "held"), [(-1, True), (0, True), (9, True), (100, False), (400, False)], ids="{0}".format
+)
+def test_a_saved_state_of_most_of_the_part_is_held_whoever_it_was_saved_for(
+    missing: int, held: bool, tmp_path: Path
+) -> None:
+    @scene
+    async def whole() -> None:
+        here = await desk(tmp_path)
+        prompt = (1, *f"<system>{SYSTEM[1]}<user>{BROKEN[1]}<assistant>".encode())
+        part = len(f"\1<system>{SYSTEM[1]}<user>")
+        key = here.store.key(here.session.profile.fingerprint, prompt[: part - missing])
+        here.store.fates[key] = "held"
+        found = await here.explain(chat(SYSTEM, LATE), chat(SYSTEM, BROKEN))
+        assert (found.checks[2].outcome == "held") is held
+        here.store.fates = {here.store.key(here.session.profile.fingerprint, prompt): "held"}
+        found = await here.explain(chat(SYSTEM, LATE), chat(SYSTEM, BROKEN))
+        assert found.checks[2].outcome == "unknown", "the last token has to be read"
+
+    whole()
+
+
+@scene
+async def test_what_the_first_one_reused_is_not_said_of_the_second(tmp_path: Path) -> None:
+    here = await desk(tmp_path)
+    longer = chat(SYSTEM, LATE, SAID, LAST)
+    begins = (1, *f"<system>{SYSTEM[1]}<user>{LATE[1]}<assistant>{SAID[1]}<user>".encode())
+    here.note(begins, source="slot", cached=len(begins))
+    here.note(begins, source="slot", cached=len(begins))
+    assert "Nothing is wrong" in (await here.explain(longer, longer)).advice
+    assert "Nothing is wrong" not in (await here.explain(longer, chat(SYSTEM, BROKEN))).advice
+    unwanted = chat(SYSTEM, LATE, SAID, LAST, cache_prompt=False)
+    assert "set it to true" in (await here.explain(longer, unwanted)).advice
 
 
 @scene

@@ -17,7 +17,7 @@ from jev_local.client import Client
 from jev_local.explained import Explained
 from programs import free_port
 from servers import api_server, llama_server
-from state_cache import QUESTIONS, post, state, told
+from state_cache import KEY, QUESTIONS, post, state, told
 
 SOME = dict(itertools.islice(QUESTIONS.items(), 3))
 ONE = dict(itertools.islice(QUESTIONS.items(), 1))
@@ -103,6 +103,43 @@ def test_a_single_question_and_a_short_state_keep_nothing_and_it_says_so(url: st
     short = explain(url, request("Short."), request("Short."))
     assert outcomes(short)["entry"] == "never-kept"
     assert "worth keeping" in short.checks[2].says
+
+
+SYSTEM, FIRST, SECOND = ("system", "{}"), ("user", "It came late."), ("user", "Was it broken?")
+SAID, THIRD = ("assistant", "Then you may return it within thirty days."), ("user", "And if it was opened?")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "entry"),
+    [
+        ((SYSTEM, FIRST), (SYSTEM, SECOND), "held"),
+        ((SYSTEM, FIRST), (SYSTEM, FIRST, SAID, THIRD), "held"),
+        ((SYSTEM, FIRST, SAID, THIRD), (SYSTEM, SECOND), "never-kept"),
+    ],
+    ids=["another question", "gone on", "the longer first"],
+)
+def test_a_chats_state_is_held_where_it_is_found_when_it_is_asked(
+    url: str, a: Any, b: Any, entry: str, request: pytest.FixtureRequest
+) -> None:
+    policy = state(f"{request.node.callspec.id}.", lines=9)
+    first, second = (chat(*((role, text.format(policy)) for role, text in turns)) for turns in (a, b))
+    say(url, first)
+    for i in range(3):  # no slot holds it any longer
+        say(url, chat(("user", f"{i} comes between."), ("assistant", f"{i}, so it is. " * 20), ("user", "Yes.")))
+    found = explain(url, first, second)
+    assert found.whole
+    assert outcomes(found) | {"cut-back": ""} == {"text": "same", "process": "same", "entry": entry, "cut-back": ""}
+    reply = told(say(url, second))
+    assert reply["prefix-source"] == ("memory" if entry == "held" else "computed")
+    assert (int(reply["cached-tokens"]) > 0.9 * found.a.reusable) == (entry == "held")
+
+
+def chat(*messages: tuple[str, str]) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": text} for role, text in messages], "max_tokens": 2}
+
+
+def say(url: str, body: dict[str, Any]) -> httpx.Response:
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=KEY, trust_env=False, timeout=300)
 
 
 def test_whether_a_state_can_be_cut_back_is_the_models(url: str, request: pytest.FixtureRequest) -> None:

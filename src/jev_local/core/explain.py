@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jev_local.core.compared import Form
 from jev_local.core.parting import Move, Place
-from jev_local.core.plan import PrefixPlan
+from jev_local.core.plan import PrefixPlan, Tokens
 from jev_local.core.reasons import Check, WhyNot
 from jev_local.core.sharing import Policy, Profile, choose
 from jev_local.core.values import Kind
@@ -56,6 +56,14 @@ def agrees_whole(a: Side, b: Side, agree: int) -> bool:
     """A saved state of a decision is found by all of its tokens. A chat may go on where a shorter one ended."""
     decisions = a.form == b.form == "decision"
     return a.form == b.form and agree >= (max(a.stem, b.stem) if decisions else min(a.stem, b.stem))
+
+
+def finds(form: Form, prompt: Tokens, looked_for: Tokens, saved: Tokens) -> bool:
+    """Whether a request of `prompt` uses the state after `saved`. A decision looks for one state and no other; a chat
+    for the longest of what its prompt begins with, but for the last token, which has to be read."""
+    if form == "decision":
+        return saved == looked_for
+    return len(saved) < len(prompt) and prompt[: len(saved)] == saved
 
 
 def why_not_kept(policy: Policy, profile: Profile, plan: PrefixPlan) -> WhyNot | None:

@@ -18,10 +18,16 @@ WhyNot: TypeAlias = Literal[
     "keeps-nothing",
     "too-large",
     "saving-off",
+    "goes-on",
 ]
 """Why a state is not kept beyond its request. not-shared: the probe found no way that is exact on this server.
 unwanted: the request said so. no-part: a text completion has none that is known to come again. keeps-nothing: the
-budget is 0. saving-off: a save failed a while ago."""
+budget is 0. saving-off: a save failed a while ago. goes-on: what is saved ends further on, where the later request is
+another already."""
+
+MOST = 0.9
+"""The share of a part that is reused, or saved, where that is called a find. What chats begin with by their template
+is none."""
 
 CheckName: TypeAlias = Literal["text", "process", "entry", "cut-back"]
 
@@ -39,9 +45,9 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Known:
     """What the server knows of a part that both requests have. asked: whether it remembers a request with it.
-    restarted: the model's server has started anew since then. reused: tokens that the last such request did not
-    evaluate. fate: of the saved state. why_not: why there is none. truncates: the model's state can be cut back to any
-    length. tokens: of the part. least: what is worth keeping."""
+    restarted: the model's server has started anew since then. reused: tokens that the last request which began like
+    the later one did not evaluate. fate: of the saved state that the later one finds. why_not: why there is none.
+    truncates: the model's state can be cut back to any length. tokens: of the part. least: what is worth keeping."""
 
     asked: bool
     restarted: bool
@@ -56,13 +62,14 @@ class Known:
 _WHY: Mapping[WhyNot, str] = {
     "off": "It was never kept: reuse is switched off (--state-cache off).",
     "not-shared": "It was never kept: no way to reuse a state gives exact answers on this model's server (see /ready).",
-    "unwanted": "It was never kept: the request says cache_prompt false.",
+    "unwanted": "It is neither used nor kept: a request says cache_prompt false.",
     "no-part": "It was never kept: nothing tells which part of a text completion comes again; only its slot holds it.",
     "too-short": "It was never kept: it has {tokens} tokens, and {least} are worth keeping (--cache-min-tokens).",
     "single-question": "It was never kept: a request with a single question keeps nothing.",
     "keeps-nothing": "It was never kept: --prefix-cache-bytes is 0.",
     "too-large": "It was never kept: it is larger than --prefix-cache-bytes.",
     "saving-off": "It was never kept: saving is off for a while after a save that failed (see /v1/cache).",
+    "goes-on": "It was never kept by itself: what is saved goes on behind it, in another way than the second request.",
 }
 
 _REMEDY: Mapping[WhyNot, str] = {
@@ -75,7 +82,13 @@ _REMEDY: Mapping[WhyNot, str] = {
     "keeps-nothing": "Give --prefix-cache-bytes room for at least one state.",
     "too-large": "Give --prefix-cache-bytes room for at least one state of this length.",
     "saving-off": "Make room on the disk of the slot directory; saving is tried again within a minute.",
+    "goes-on": "Ask the second request once: what it begins with is kept then, for all that begin like it.",
 }
+
+
+def is_most(some: int, of: int) -> bool:
+    """Whether `some` tokens of a part of `of` are a find."""
+    return some > 0 and some >= MOST * of
 
 
 def text_differs(agree: int, reusable: int) -> Check:
@@ -128,7 +141,7 @@ def _cut_back(known: Known) -> Check:
 
 def advice(known: Known) -> str:
     """What can be changed comes before what cannot: a saved state outlives a server's restart, a slot does not."""
-    if known.reused:
+    if is_most(known.reused, known.tokens):
         return f"Nothing is wrong: {known.reused:,} tokens were reused the last time."
     return _remedy(known) or _of_process(known)
 

@@ -32,7 +32,7 @@ from jev_local.core.questions import Question, width
 from jev_local.core.reasons import Fate, Known, WhyNot
 from jev_local.core.sharing import Policy, choose
 from jev_local.engine.chat_prompt import chat_prompt
-from jev_local.engine.journal import Journal, Note
+from jev_local.engine.journal import Journal
 from jev_local.engine.kept import StoreReport
 from jev_local.engine.session import Session, tokenize_chats
 from jev_local.errors import ChatsOff, InvalidRequest, PromptTooLong
@@ -48,6 +48,8 @@ class Store(Protocol):
 
     def fate(self, key: str) -> Fate: ...
 
+    def longest(self, fingerprint: str, tokens: Sequence[int]) -> int | None: ...
+
     def fits(self, tokens: int) -> bool: ...
 
     def report(self) -> StoreReport: ...
@@ -55,18 +57,23 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request made ready. saved: the tokens whose state is looked for. wanted: its caller has nothing against reuse.
-    plan: of a decision's questions."""
+    """A request made ready. saved: the tokens whose state is kept for others. finds: it uses saved states at all.
+    wanted: its caller has nothing against reuse. plan: of a decision's questions."""
 
     rendered: Rendered
     side: Side
     saved: Tokens = field(repr=False)
+    finds: bool
     wanted: bool = True
     plan: PrefixPlan | None = field(default=None, repr=False)
 
     @property
     def stem(self) -> Tokens:
         return self.rendered.tokens[: self.rendered.stem]
+
+    def can_use(self, other: _Asked) -> bool:
+        """What is kept of `other`."""
+        return self.finds and explain.finds(self.side.form, self.rendered.tokens, self.saved, other.saved)
 
 
 class Explainer:
@@ -110,7 +117,8 @@ class Explainer:
         rendered = await (self._chat(one) if one.form == "chat" else self._completion(one))
         side = Side(one.form, len(rendered.tokens), rendered.stem)
         wanted = one.document.get("cache_prompt") is not False
-        return _Asked(rendered, side, rendered.tokens[: rendered.stem], wanted)
+        finds = wanted and self._policy.mode != "off" and self._policy.keeps and self._session.profile.sharing
+        return _Asked(rendered, side, rendered.tokens[: rendered.stem], finds, wanted)
 
     async def _decision(self, one: Compared) -> _Asked:
         """The prompt of its first question that is asked at all, and what all of them begin with."""
@@ -130,10 +138,10 @@ class Explainer:
             PromptPiece(words.tail, control=True),
         )
         rendered = Rendered(pieces, plan.prompt(0), len(plan.stem), session.info.bos)
-        split = choose(self._policy, session.profile, plan).split or len(plan.stem)
-        return _Asked(
-            rendered, Side("decision", len(plan.prompt(0)), len(plan.stem)), plan.prompt(0)[:split], plan=plan
-        )
+        sharing = choose(self._policy, session.profile, plan)
+        saved = plan.prompt(0)[: sharing.split or len(plan.stem)]
+        side = Side("decision", len(plan.prompt(0)), len(plan.stem))
+        return _Asked(rendered, side, saved, sharing.use and sharing.strategy != "plain", plan=plan)
 
     def _labels(self, question: Question) -> list[str]:
         try:
@@ -196,42 +204,74 @@ class Explainer:
         ]
 
     def _known(self, a: _Asked, b: _Asked) -> Known:
-        """What is remembered of the part that both begin with."""
-        shorter = min((a, b), key=lambda one: one.side.stem)
+        """What is remembered of the part that both begin with, and of what `b` would find of it."""
+        part = min(a.side.stem, b.side.stem)
         notes = sorted({*self._journal.notes(a.stem), *self._journal.notes(b.stem)}, key=lambda note: note.at)
-        fates = [self._store.fate(self._key(one.saved)) for one in (b, a)]
-        fate: Fate = "held" if "held" in fates else "evicted" if "evicted" in fates else "unknown"
+        fate = self._fate(a, b, part)
         runs = [note.run for note in notes] + [self._session.info.instance]
-        last = notes[-1] if notes else None
         return Known(
             asked=bool(notes),
             restarted=bool(notes) and len(set(runs)) > 1,
-            reused=last.cached if last is not None and last.source in REUSED else 0,
+            reused=self._reused(a, b),
             fate=fate,
-            why_not=None if fate == "held" else self._why_not(a, notes),
+            why_not=None if fate == "held" else self._why_not(a, b),
             truncates=self._session.profile.truncates,
-            tokens=shorter.side.stem,
+            tokens=part,
             least=self._policy.min_tokens,
         )
 
+    def _reused(self, a: _Asked, b: _Asked) -> int:
+        """By the last request that began as `b` does. Decisions about one state whose saved states end at different
+        places cannot be told apart in the journal."""
+        last = self._journal.last(b.stem)
+        if last is None or last.source not in REUSED or not b.wanted or (b.plan is not None and a.saved != b.saved):
+            return 0
+        return last.cached
+
+    def _fate(self, a: _Asked, b: _Asked, part: int) -> Fate:
+        """Of the saved state that `b` finds, whoever it was saved for, if it has most of the `part`."""
+        if not b.finds:
+            return "unknown"
+        fates = [self._store.fate(self._key(one.saved)) for one in (b, a) if b.can_use(one)]
+        if b.plan is None:
+            longest = self._store.longest(self._described(), b.rendered.tokens[:-1])
+            held = longest is not None and reasons.is_most(longest, part)
+        else:
+            held = "held" in fates
+        return "held" if held else "evicted" if "evicted" in fates else "unknown"
+
     def _key(self, tokens: Tokens) -> str:
+        return self._store.key(self._described(), tokens)
+
+    def _described(self) -> str:
         """As `Warmer` names what it saves."""
         steps = f"|steps of {self._policy.chunk}" if self._policy.stable else ""
-        return self._store.key(self._session.profile.fingerprint + steps, tokens)
+        return self._session.profile.fingerprint + steps
 
-    def _why_not(self, a: _Asked, notes: Sequence[Note]) -> WhyNot | None:
-        """What the first request was told, else what would keep it from being saved now."""
+    def _why_not(self, a: _Asked, b: _Asked) -> WhyNot | None:
+        """What the first request was told, else what would keep it from being saved now. Where the second one has no
+        use for what the first one saves, the same of the second."""
+        if not b.finds:
+            return self._against(b)
+        one = a if b.can_use(a) else b
+        notes = self._journal.notes(one.stem)
+        if one is b and self._store.fate(self._key(a.saved)) == "held":
+            return self._against(b) or "goes-on"
         if any(note.kept for note in notes):
             return None
         if notes and notes[0].why_not is not None:
             return notes[0].why_not
+        return self._against(one)
+
+    def _against(self, one: _Asked) -> WhyNot | None:
+        """What would keep `one` from being saved now."""
         policy, profile = self._policy, self._session.profile
-        if a.plan is not None:
-            found = explain.why_not_kept(policy, profile, a.plan)
+        if one.plan is not None:
+            found = explain.why_not_kept(policy, profile, one.plan)
         else:
-            found = explain.why_chat_not_kept(policy, profile, a.side, wanted=a.wanted)
+            found = explain.why_chat_not_kept(policy, profile, one.side, wanted=one.wanted)
         if found is not None:
             return found
-        if not self._store.fits(a.side.stem):
+        if not self._store.fits(one.side.stem):
             return "too-large"
         return None if self._store.report().saving else "saving-off"
