@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 import tiny_lfm2
 import tiny_vision
 from servers import api_server, llama_server
+
+# What a shell starts in the background ignores Ctrl-C, and children inherit that: tests of Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # An example that takes longer than the usual 200 ms says that the machine is busy, not that the code is wrong.
 hypothesis.settings.register_profile("jev-local", deadline=None)

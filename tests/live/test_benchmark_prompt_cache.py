@@ -62,6 +62,20 @@ def test_llama_server(tiny_model: Path, tmp_path: Path) -> None:
     assert "one prefix a client, none read before" in page
 
 
+def test_this_api(api: str, tmp_path: Path) -> None:
+    where = ("--url", api, "--model", "jev-latest", "--output", str(tmp_path))
+    bench(*where, *SMALL, "--prefixes", "2", *short_material(tmp_path))
+    requests = lines(tmp_path, "request")
+    assert not [one for one in requests if "error" in one]
+    assert {one["cached_from"] for one in requests} == {"usage"}
+    by = {(one["condition"], one["role"]): one for one in requests}
+    first, again = by["sequential", "policy not read before"], by["sequential", "policy read before"]
+    assert again["cached_tokens"] > 0.7 * again["input_tokens"] > first["cached_tokens"]
+    [summary], [environment] = lines(tmp_path, "summary"), lines(tmp_path, "environment")
+    assert [(one["others"], one["hits"]) for one in summary["mixed"]] == [(1, 1)]
+    assert environment["server"]["ready"]["chats"]["slots"] == 2
+
+
 class Silent(BaseHTTPRequestHandler):
     """Streams an answer, and tells nothing of tokens. `stream_options` are refused."""
 
