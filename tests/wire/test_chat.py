@@ -42,20 +42,14 @@ def test_reads_a_chat() -> None:
     chat = read_relayed(json.dumps(body).encode(), "chat")
     assert chat.document == body
     assert list(chat.document) == list(body)
-    assert (chat.endpoint, chat.model, chat.stream, chat.wants_usage, chat.wants_progress) == (
-        "chat",
-        "m",
-        True,
-        True,
-        True,
-    )
+    assert (chat.endpoint, chat.model, chat.stream, chat.wants_progress) == ("chat", "m", True, True)
     assert (chat.max_tokens, chat.cache) == (5, False)
 
 
 def test_nothing_asked_for_is_the_default() -> None:
     nulls = {"stream": None, "max_tokens": None, "model": None, "stop": None, "grammar": None, "n": None}
     chat = read("text", **nulls)
-    assert (chat.model, chat.stream, chat.wants_usage, chat.wants_progress) == (None, False, False, False)
+    assert (chat.model, chat.stream, chat.wants_progress) == (None, False, False)
     assert (chat.max_tokens, chat.cache) == (None, True)
 
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-LIMITS = ("n_predict", "max_completion_tokens", "max_tokens")
-"""The spellings of the most tokens to generate, in the order in which llama-server looks for them."""
+from jev_local.core.chats import LIMITS
 
 
 def upstream(document: Mapping[str, Any], *, slot: int, cache: bool, max_tokens: int | None) -> bytes:

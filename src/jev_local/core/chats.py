@@ -13,6 +13,9 @@ Endpoint: TypeAlias = Literal["chat", "text"]
 CHAT_PATHS: Mapping[Endpoint, str] = {"chat": "/v1/chat/completions", "text": "/v1/completions"}
 """llama-server's, and ours."""
 
+LIMITS = ("n_predict", "max_completion_tokens", "max_tokens")
+"""The spellings of the most tokens to generate, in the order in which llama-server looks for them."""
+
 SENTINEL = "\u2063"
 """What stands for the last user message in `varied`: not white space, which templates trim, and shown as nothing."""
 
@@ -31,7 +34,6 @@ class Chat:
     document: dict[str, Any] = field(repr=False)
     model: str | None = None
     stream: bool = False
-    wants_usage: bool = False
     wants_progress: bool = False
     max_tokens: int | None = None
     cache: bool = True

@@ -94,6 +94,12 @@ class Profile:
         return None if best is None else best[0]
 
 
+def described(profile: Profile, policy: Policy) -> str:
+    """The server that a snapshot is of, as the store is told. What was evaluated in other steps is rounded otherwise,
+    so stable answers have snapshots of their own."""
+    return profile.fingerprint + (f"|steps of {policy.chunk}" if policy.stable else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """How one request is answered.

@@ -100,24 +100,26 @@ class Chatter:
             async with relayed as events:
                 first = await _begun(events, patient=not chat.stream)
                 trace = _traced(tally, prompt, warmed, first)
-                stem = prompt.tokens[: prompt.stem]
-                if self._journal is not None and chat.endpoint == "chat":
-                    kept = warmer.keeps(seat, stem)
-                    side = Side("chat", len(prompt.tokens), prompt.stem)
-                    why = why_chat_not_kept(self._policy, seat.profile, side, wanted=chat.cache)
-                    self._journal.note(
-                        stem,
-                        run=self._session.info.instance,
-                        source=trace.source,
-                        cached=trace.cached_tokens,
-                        processed=trace.processed_tokens,
-                        kept=kept,
-                        why_not=None if kept else why,
-                    )
+                if chat.endpoint == "chat":
+                    kept = warmer.keeps(seat, prompt.tokens[: prompt.stem])
+                    self._note(prompt, trace, kept=kept, wanted=chat.cache)
                 talk = ChatTalk(trace, prompt_ms, bool(prompt.tokens), _chained(first, events))
                 yield talk
             held = len(prompt.tokens) + talk.generated if prompt.tokens else needed
             lease.contents = Contents(_read(prompt, first), seat.ends, ends=False, most=held)
+
+    def _note(self, prompt: ChatPrompt, trace: Trace, *, kept: bool, wanted: bool) -> None:
+        if self._journal is not None:
+            side = Side("chat", len(prompt.tokens), prompt.stem)
+            self._journal.note(
+                prompt.tokens[: prompt.stem],
+                run=self._session.info.instance,
+                source=trace.source,
+                cached=trace.cached_tokens,
+                processed=trace.processed_tokens,
+                kept=kept,
+                why_not=None if kept else why_chat_not_kept(self._policy, self._session.profile, side, wanted=wanted),
+            )
 
     def _sizes(self, chat: Chat, prompt: ChatPrompt) -> tuple[int, int]:
         """The tokens of context that the chat may take, and how many of them for its answer. Raises ChatTooLong."""

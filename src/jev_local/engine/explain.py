@@ -30,7 +30,7 @@ from jev_local.core.plan import PrefixPlan, Tokens, share
 from jev_local.core.prompts import question_text, shared_text
 from jev_local.core.questions import Question, width
 from jev_local.core.reasons import Fate, Known, WhyNot
-from jev_local.core.sharing import Policy, choose
+from jev_local.core.sharing import Policy, choose, described
 from jev_local.engine.chat_prompt import chat_prompt
 from jev_local.engine.journal import Journal
 from jev_local.engine.kept import StoreReport
@@ -245,8 +245,7 @@ class Explainer:
 
     def _described(self) -> str:
         """As `Warmer` names what it saves."""
-        steps = f"|steps of {self._policy.chunk}" if self._policy.stable else ""
-        return self._session.profile.fingerprint + steps
+        return described(self._session.profile, self._policy)
 
     def _why_not(self, a: _Asked, b: _Asked) -> WhyNot | None:
         """What the first request was told, else what would keep it from being saved now. Where the second one has no

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from jev_local.core.plan import Tokens
-from jev_local.core.sharing import Policy, Sharing
+from jev_local.core.sharing import Policy, Sharing, described
 from jev_local.engine.decision import PrefixSource
 from jev_local.engine.kept import Snapshot
 from jev_local.engine.seat import Seat
@@ -129,7 +129,4 @@ class Warmer:
         return self._store.key(self.described(seat), prefix)
 
     def described(self, seat: Seat) -> str:
-        """The server that a snapshot is of, as the store is told. What was evaluated in other steps is rounded
-        otherwise, so stable answers have snapshots of their own."""
-        steps = f"|steps of {self._policy.chunk}" if self._policy.stable else ""
-        return seat.profile.fingerprint + steps
+        return described(seat.profile, self._policy)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jev_local.core.chats import Chat, Endpoint
+from jev_local.core.chats import LIMITS, Chat, Endpoint
 from jev_local.errors import InvalidBody, Issue
 from jev_local.wire import strict_json
-from jev_local.wire.chat_fields import LIMITS, check_fields, is_known
+from jev_local.wire.chat_fields import check_fields, is_known
 from jev_local.wire.chat_messages import check_messages, check_prompt, check_tools
 from jev_local.wire.chat_schemas import check_schemas
 
@@ -26,13 +26,11 @@ def read_relayed(body: bytes, endpoint: Endpoint) -> Chat:
     (check_messages if endpoint == "chat" else check_prompt)(document)
     check_tools(document)
     check_schemas(document)
-    options = document.get("stream_options") or {}
     return Chat(
         endpoint,
         document,
         model=document.get("model"),
         stream=bool(document.get("stream")),
-        wants_usage=bool(options.get("include_usage")),
         wants_progress=bool(document.get("return_progress")),
         max_tokens=_limit(document),
         cache=document.get("cache_prompt") is not False,

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from jev_local.core.chats import LIMITS
 from jev_local.errors import InvalidBody, InvalidRequest, Issue
-
-LIMITS = ("n_predict", "max_completion_tokens", "max_tokens")
-"""The spellings of the most tokens to generate, in the order in which llama-server looks for them."""
 
 MAX_STOPS = 64
 MAX_STOP = 1024
