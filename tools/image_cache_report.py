@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jev_local import __version__
-from jev_local.launch.image_build import devices
+from jev_local.backend.devices import devices
 from tools.image_cache_blocks import LIMIT, Block, Setup, to_json
 from tools.image_cache_question import Question
 from tools.image_cache_summary import Row, Summary, summary
@@ -62,7 +62,7 @@ def environment(setup: Setup, question: Question) -> dict[str, Any]:
             "platform": f"{platform.system()} {platform.machine()}",
             "cpu": _processor(),
             "cpus": os.cpu_count(),
-            "gpus": list(devices(setup.build.server, setup.settings)),
+            "gpus": [device.name for device in devices(setup.build.server, setup.settings)],
         },
     }
 

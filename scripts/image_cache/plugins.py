@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from image_cache import archives, downloads
-from jev_local.backend.embedded import has_gpu
+from jev_local.backend.devices import has_gpu
 from jev_local.launch.progress import say
 
 
@@ -30,11 +30,10 @@ def official(pinned: Mapping[str, str], folder: Path) -> Plugin:
     if not place.is_dir():
         downloaded = folder / "downloads"
         archive = downloads.fetched(
-            pinned["url"],
-            pinned["sha256"],
+            pinned,
             downloaded,
-            otherwise=f"connect this machine to the network, or put that file into {downloaded} (--backend cpu builds "
-            f"without it)",
+            what="the ROCm plugin of llama.cpp",
+            otherwise=f"put {pinned['url'].rpartition('/')[2]} into {downloaded} (--backend cpu builds without it)",
         )
         fresh = place.with_name(place.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)

@@ -37,8 +37,8 @@ NOT_SOURCE = (".git", "build", "node_modules", "dist", "__pycache__")
 """What builds leave in a tree that somebody works in."""
 
 OTHERWISE = (
-    "connect this machine to the network, or name an unpacked llama.cpp tree or a .tar.gz of one (b11042; b11040 and "
-    "b11046 have the same image code) with --source PATH"
+    "name an unpacked llama.cpp tree or a .tar.gz of one (b11042; b11040 and b11046 have the same image code) with "
+    "--source PATH"
 )
 
 
@@ -110,8 +110,9 @@ class Shelf:
         return Source(named.name, digest, official["build"] if digest == official["sha256"] else None)
 
     def _official(self) -> Path:
-        official = self.pins["source"]
-        return downloads.fetched(official["url"], official["sha256"], self.folder / "downloads", otherwise=OTHERWISE)
+        return downloads.fetched(
+            self.pins["source"], self.folder / "downloads", what="the sources of llama.cpp", otherwise=OTHERWISE
+        )
 
     def _is_whole(self, patch: Patch) -> bool:
         """Somebody may have tried something in our copy. Then there will be a new one."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jev_local.launch.arguments import add_api_options, api_settings, parser, size_text
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.exposure import warning
-from jev_local.launch.home import home
+from jev_local.launch.home import called, home
 from jev_local.safe_text import clean
 from jev_local.settings import DEFAULT_KEY, ApiSettings
 
@@ -30,9 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if parsed.command == "up":
             return _up(parsed, for_api)
-        if parsed.command == "backend":
-            return _backend(parsed)
-        return _serve(parsed)
+        return {"backend": _backend, "setup": _setup, "serve": _serve}[parsed.command](parsed)
     except CannotStart as reason:
         print(f"jev-local: {reason.message}", file=sys.stderr)
         return reason.code
@@ -70,7 +68,7 @@ def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
     )
     if wishes.api.backend_url != backend_url:
         raise CannotStart(
-            "`up` starts an inference server of its own: take `jev-local serve` to use the one at --backend-url", code=2
+            f"`up` starts an inference server of its own: take `{called('serve')}` to use the one at --backend-url", code=2
         )
     if wishes.api.port == parsed.backend_port:
         raise CannotStart(f"the API and the inference server cannot both have port {wishes.api.port}", code=2)
@@ -89,6 +87,15 @@ def _backend(parsed: argparse.Namespace) -> int:
     from jev_local.launch import foreground  # noqa: PLC0415
 
     return foreground.run(_plan(parsed, parsed.port, "--port", to_terminal=True))
+
+
+def _setup(parsed: argparse.Namespace) -> int:
+    from jev_local.launch import setup  # noqa: PLC0415
+
+    wishes = setup.Wishes(
+        model=parsed.model, backend=parsed.backend, model_only=parsed.model_only, dry_run=parsed.dry_run
+    )
+    return setup.run(wishes, os.environ, home())
 
 
 def _plan(

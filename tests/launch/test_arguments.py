@@ -10,6 +10,7 @@ import pytest
 
 from jev_local import __main__ as program
 from jev_local.launch.arguments import api_settings, parser, size_text
+from jev_local.launch.home import SCRIPTS
 from jev_local.launch.inference import InferenceServer
 from jev_local.launch.ports import BACKEND_PORT
 from jev_local.launch.up import Wishes, url
@@ -76,7 +77,7 @@ def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, t
         (["up", "--port", "9000", "--backend-port", "9000"], "cannot both"),
         (["up", "--", "--wrokers", "3"], "--wrokers"),
         (["up", "--", "--detail"], "--detail"),
-        (["up", "--", "--backend-url", "http://10.0.0.5:8097"], "jev-local serve"),
+        (["up", "--", "--backend-url", "http://10.0.0.5:8097"], "./run_api_server.sh"),
         (["up", "--on"], "--on"),
         (["serve", "--", "--details"], "only `up`"),
         (["serve", "--workers", "0"], "--workers has to be at least 1"),
@@ -321,11 +322,20 @@ def test_where_this_machine_reaches_the_api(host: str, expected: str) -> None:
     assert url(ApiSettings(host=host)) == expected
 
 
-@pytest.mark.parametrize("command", ["up", "serve", "backend"])
-def test_help_teaches_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize(("command", "script"), SCRIPTS.items())
+def test_help_teaches_with_examples_as_they_are_typed_here(
+    command: str, script: str, installed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if installed:
+        monkeypatch.setattr("jev_local.launch.home._checkout", lambda: None)
     with pytest.raises(SystemExit):
         parser().parse_args([command, "--help"])
-    assert f"jev-local {command}" in capsys.readouterr().out.partition("examples:")[2]
+    said = capsys.readouterr().out
+    name = f"jev-local {command}" if installed else script
+    assert said.startswith(f"usage: {name} ")
+    assert f"\n  {name}" in said.partition("examples:")[2]
+    assert ("./" in said.partition("examples:")[2].replace("./mine.gguf", "")) is not installed
 
 
 def test_help_knows_every_setting_of_reuse(capsys: pytest.CaptureFixture[str]) -> None:
@@ -343,10 +353,10 @@ def test_help_knows_every_setting_of_reuse(capsys: pytest.CaptureFixture[str]) -
     ):
         assert word in options
     for line in (
-        "jev-local serve --state-cache off",
-        "jev-local serve --prefix-cache-bytes 0",
-        "SLOT_CACHE_DIR=/dev/shm/jev-slots jev-local backend",
-        "jev-local serve --slot-cache-dir /dev/shm/jev-slots",
+        "./run_api_server.sh --state-cache off",
+        "./run_api_server.sh --prefix-cache-bytes 0",
+        "SLOT_CACHE_DIR=/dev/shm/jev-slots ./run_server.sh",
+        "./run_api_server.sh --slot-cache-dir /dev/shm/jev-slots",
     ):
         assert line in examples
 

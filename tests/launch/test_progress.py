@@ -1,12 +1,15 @@
-"""What is watched changes while it is looked at."""
+"""What is watched changes while it is looked at; and what is told of it: bytes, speed, and the time left."""
 
 from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
-from jev_local.launch.progress import bytes_in
+import pytest
+
+from jev_local.launch.progress import Meter, bytes_in
 
 
 def test_the_bytes_of_all_files_at_any_depth(tmp_path: Path) -> None:
@@ -35,3 +38,50 @@ def test_folders_that_come_and_go_meanwhile_are_no_error(tmp_path: Path) -> None
     finally:
         done.set()
         other.join()
+
+
+MB = 1_000_000
+
+
+def lines(
+    capfd: pytest.CaptureFixture[str], total: int | None, steps: Iterable[tuple[float, int, int | None]]
+) -> list[str]:
+    """What a pipe is told: at each time so many bytes, of so many if that is known only then."""
+    times = [0.0]
+    with Meter("  from here", total, clock=lambda: times[-1]) as meter:
+        for now, done, late in steps:
+            times.append(now)
+            meter.at(done, late)
+    return capfd.readouterr().err.splitlines()
+
+
+def test_a_pipe_gets_a_plain_line_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
+    steps = [(0.0, 0, None), (0.5, 2 * MB, None), (2.0, 10 * MB, None), (3.0, 15 * MB, None), (12.0, 65 * MB, None)]
+    assert lines(capfd, 100 * MB, steps) == [
+        "  from here: 10 of 100 MB, 5.0 MB/s, 18 s left",
+        "  from here: 65 of 100 MB, 5.5 MB/s, 6 s left",
+    ]
+
+
+def test_what_an_earlier_run_left_is_not_speed(capfd: pytest.CaptureFixture[str]) -> None:
+    steps = [(0.0, 300 * MB, None), (2.0, 310 * MB, None)]
+    assert lines(capfd, 1117 * MB, steps) == ["  from here: 310 of 1117 MB, 5.0 MB/s, 161 s left"]
+
+
+def test_starting_again_and_standing_still_have_no_speed(capfd: pytest.CaptureFixture[str]) -> None:
+    steps = [(0.0, 300 * MB, None), (1.0, 10 * MB, None), (12.0, 10 * MB, None), (22.0, 20 * MB, None)]
+    assert lines(capfd, 400 * MB, steps) == [
+        "  from here: 10 of 400 MB",
+        "  from here: 10 of 400 MB",
+        "  from here: 20 of 400 MB, 1.0 MB/s, 380 s left",
+    ]
+    again = [(0.0, 300 * MB, None), (0.5, 10 * MB, None), (2.5, 310 * MB, None)]
+    assert lines(capfd, 400 * MB, again) == ["  from here: 310 of 400 MB, 150.0 MB/s, 1 s left"]
+
+
+def test_without_a_total_nothing_is_said_of_the_end(capfd: pytest.CaptureFixture[str]) -> None:
+    steps = [(0.0, 0, None), (2.0, 10 * MB, None), (12.0, 30 * MB, 50 * MB)]
+    assert lines(capfd, None, steps) == [
+        "  from here: 10 MB, 5.0 MB/s",
+        "  from here: 30 of 50 MB, 2.0 MB/s, 10 s left",
+    ]

@@ -3,10 +3,7 @@
 import hashlib
 import io
 import tarfile
-import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,10 @@ import pytest
 
 from image_cache import archives, downloads, sources
 from image_cache.sources import Shelf
+from jev_local.launch import transfer
 from jev_local.launch.errors import CannotStart
 from patch_vision_cache import Patch, Refused, sha256
+from standins import StandIn, stand_in
 
 CONTENT = bytes(range(256)) * 4096
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -27,104 +26,70 @@ FOLDERS = {"cmake", "common", "ggml", "include", "licenses", "scripts", "src", "
 TREE = {(f"{name}/file" if name in FOLDERS else name): content for name, content in TREE.items()}
 
 
-@dataclass
-class GitHub:
-    """What the stand-in was asked, and how it behaves."""
-
-    url: str = ""
-    content: bytes = CONTENT
-    cuts: list[int] = field(default_factory=list)
-    statuses: list[int] = field(default_factory=list)
-    serves_ranges: bool = True
-    ranges: list[str] = field(default_factory=list)
+PATH = "/archive/b1.tar.gz"
 
 
 @pytest.fixture
-def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
-    state = GitHub()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked = self.headers.get("Range", "")
-            state.ranges.append(asked)
-            if state.statuses:
-                self.send_error(state.statuses.pop(0))
-                return
-            begin = int(asked[6:].split("-")[0]) if asked and state.serves_ranges else 0
-            self.send_response(206 if begin else 200)
-            if state.serves_ranges:  # what is packed on demand has no length either
-                self.send_header("Content-Length", str(len(state.content) - begin))
-            self.end_headers()
-            self.wfile.write(state.content[begin:][: state.cuts.pop(0) if state.cuts else None])
-            self.close_connection = True
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}/archive/b1.tar.gz"
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    monkeypatch.setattr(downloads, "PAUSE", 0.0)
+def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """It has one archive, which is packed on demand: no ranges, and no length."""
+    monkeypatch.setattr(transfer, "PAUSE", 0.0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield state
-    server.shutdown()
-    server.server_close()
+    with stand_in({PATH: CONTENT}) as state:
+        state.serves_ranges, state.length = False, "chunked"
+        yield state
 
 
-def fetch(github: GitHub, folder: Path, digest: str = DIGEST) -> Path:
-    return downloads.fetched(github.url, digest, folder, otherwise="name a tree with --source")
+def fetch(github: StandIn, folder: Path) -> Path:
+    pin = {"url": github.url(PATH), "sha256": DIGEST}
+    return downloads.fetched(pin, folder, what="the sources", otherwise="name a tree with --source")
 
 
-def test_a_download_is_checked_and_made_once(github: GitHub, tmp_path: Path) -> None:
+def test_a_download_is_checked_and_made_once(github: StandIn, tmp_path: Path) -> None:
     assert fetch(github, tmp_path).read_bytes() == CONTENT
     assert fetch(github, tmp_path).name == "b1.tar.gz"
     assert github.ranges == [""]
 
 
-def test_a_cut_connection_is_resumed(github: GitHub, tmp_path: Path) -> None:
+def test_a_cut_connection_begins_again(github: StandIn, tmp_path: Path) -> None:
     github.cuts = [1000, 5000]
     assert fetch(github, tmp_path).read_bytes() == CONTENT
-    assert github.ranges == ["", "bytes=1000-", "bytes=6000-"]
+    assert github.ranges == ["", "bytes=1000-", "bytes=5000-"]
 
 
-def test_an_interrupted_run_is_resumed_by_the_next(github: GitHub, tmp_path: Path) -> None:
-    (tmp_path / "b1.tar.gz.part").write_bytes(CONTENT[:70_000])
-    assert fetch(github, tmp_path).read_bytes() == CONTENT
-    assert github.ranges == ["bytes=70000-"]
-
-
-def test_without_ranges_it_begins_again(github: GitHub, tmp_path: Path) -> None:
-    github.serves_ranges = False
-    (tmp_path / "b1.tar.gz.part").write_bytes(b"x" * 70_000)
-    assert fetch(github, tmp_path).read_bytes() == CONTENT
-
-
-def test_the_wrong_content_is_thrown_away(github: GitHub, tmp_path: Path) -> None:
-    github.content = b"something else"
+def test_the_wrong_content_is_set_aside(github: StandIn, tmp_path: Path) -> None:
+    github.files[PATH] = b"something else"
     with pytest.raises(CannotStart, match="instead of") as failure:
         fetch(github, tmp_path)
     assert hashlib.sha256(b"something else").hexdigest() in failure.value.message
-    assert list(tmp_path.iterdir()) == []
+    assert (tmp_path / "b1.tar.gz.wrong").read_bytes() == b"something else"
+    github.files[PATH] = CONTENT
+    assert fetch(github, tmp_path).read_bytes() == CONTENT
 
 
-def test_a_file_put_there_by_hand_counts_if_it_is_the_right_one(github: GitHub, tmp_path: Path) -> None:
+def test_a_file_put_there_by_hand_counts_if_it_is_the_right_one(github: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "b1.tar.gz").write_bytes(CONTENT)
+    assert fetch(github, tmp_path).read_bytes() == CONTENT
+    assert github.asked == []
     (tmp_path / "b1.tar.gz").write_bytes(b"damaged")
+    with pytest.raises(CannotStart, match="set aside"):
+        fetch(github, tmp_path)
     assert fetch(github, tmp_path).read_bytes() == CONTENT
     assert github.ranges == [""]
 
 
 @pytest.mark.parametrize(("statuses", "asked"), [([404], 1), ([503] * 3, 3)])
-def test_a_refusal_says_what_else_can_be_done(github: GitHub, tmp_path: Path, statuses: list[int], asked: int) -> None:
+def test_a_refusal_says_what_else_can_be_done(github: StandIn, tmp_path: Path, statuses: list[int], asked: int) -> None:
     github.statuses = list(statuses)
-    with pytest.raises(CannotStart, match=rf"answers {statuses[0]} .*name a tree with --source"):
+    with pytest.raises(CannotStart, match=rf"the sources .*answers {statuses[0]}.* or name a tree with --source"):
         fetch(github, tmp_path)
-    assert len(github.ranges) == asked
+    assert len(github.gets) == asked
 
 
 def test_no_network_says_what_else_can_be_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "PAUSE", 0.0)
-    with pytest.raises(CannotStart, match=r"127\.0\.0\.1 cannot be reached .*name a tree with --source"):
-        downloads.fetched("http://127.0.0.1:1/b1.tar.gz", DIGEST, tmp_path, otherwise="name a tree with --source")
+    monkeypatch.setattr(transfer, "PAUSE", 0.0)
+    pin = {"url": "http://127.0.0.1:1/b1.tar.gz", "sha256": DIGEST}
+    with pytest.raises(CannotStart, match=r"127\.0\.0\.1 cannot be reached.* or name a tree with --source"):
+        downloads.fetched(pin, tmp_path, what="the sources", otherwise="name a tree with --source")
 
 
 def entry(name: str, content: bytes = b"", **others: Any) -> tuple[tarfile.TarInfo, bytes]:
@@ -224,11 +189,11 @@ def named(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, github: GitHub) -> Shelf:
+def shelf(tmp_path: Path, github: StandIn) -> Shelf:
     archive = packed_tree(tmp_path / "official.tar.gz")
-    github.content = archive.read_bytes()
+    github.files[PATH] = archive.read_bytes()
     pins = {
-        "source": {"build": 11042, "url": github.url, "sha256": downloads.sha256(archive)},
+        "source": {"build": 11042, "url": github.url(PATH), "sha256": downloads.sha256(archive)},
         "ggml_trees": {"11046": sha256(f"ggml/file\0{sha256(b'ggml' + chr(10).encode())}\n".encode())},
     }
     folder = tmp_path / "build"
@@ -242,9 +207,9 @@ def test_the_official_archive_is_fetched_and_known(shelf: Shelf) -> None:
     assert (shelf.tree / "tools" / "main.cpp").read_bytes() == b"int main;\n"
 
 
-def test_the_same_archive_by_name_is_known_too(shelf: Shelf, tmp_path: Path, github: GitHub) -> None:
+def test_the_same_archive_by_name_is_known_too(shelf: Shelf, tmp_path: Path, github: StandIn) -> None:
     assert shelf.prepare(tmp_path / "official.tar.gz", PATCH).build == 11042
-    assert github.ranges == []
+    assert github.asked == []
 
 
 def test_a_tree_is_copied_and_not_touched(shelf: Shelf, named: Path) -> None:

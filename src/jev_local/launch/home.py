@@ -11,6 +11,9 @@ import jev_local
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.ports import BACKEND_PORT
 
+SCRIPTS = {"up": "./run.sh", "backend": "./run_server.sh", "serve": "./run_api_server.sh", "setup": "./setup.sh"}
+"""What a checkout has for the commands of `jev-local`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -34,6 +37,16 @@ class Home:
     def log(self, port: int) -> Path:
         """The log of the inference server on `port`."""
         return self.cache / ("llama-server.log" if port == BACKEND_PORT else f"llama-server-{port}.log")
+
+    @property
+    def choice(self) -> Path:
+        """What set-up chose."""
+        return self.cache / "chosen.json"
+
+    @property
+    def runtimes(self) -> Path:
+        """Builds of llama-server that set-up fetched, a folder each."""
+        return self.cache / "llama.cpp"
 
     @property
     def fetch_log(self) -> Path:
@@ -79,6 +92,11 @@ def absolute(named: str, *, setting: str) -> Path:
         return Path(named).expanduser().absolute()
     except RuntimeError as error:
         raise CannotStart(f"{setting} {named}: this user has no home folder; write the path out", code=2) from error
+
+
+def called(command: str) -> str:
+    """What the person types here for a command of `jev-local`: its script in a checkout, itself where installed."""
+    return f"jev-local {command}" if _checkout() is None else SCRIPTS[command]
 
 
 def _checkout() -> Path | None:

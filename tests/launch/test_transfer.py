@@ -1,0 +1,266 @@
+"""One download against a host that breaks off, pauses, refuses and misleads."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jev_local.launch import transfer
+from jev_local.launch.transfer import Remote, TooLong, Unreachable, download, learn_size
+from standins import StandIn, stand_in
+
+CONTENT = bytes(range(256)) * 4096 * 4
+MB = 1024 * 1024
+PATH = "/files/a.bin"
+HUB_PATH = "/owner/name/resolve/0123/a.bin"
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    monkeypatch.setattr(transfer, "PAUSE", 0.0)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with stand_in({PATH: CONTENT, HUB_PATH: CONTENT}) as state:
+        yield state
+
+
+@pytest.fixture
+def part(tmp_path: Path) -> Path:
+    return tmp_path / "part"
+
+
+def remote(host: StandIn, path: str = PATH, **others: object) -> Remote:
+    return Remote("the host", host.url(path), **others)  # type: ignore[arg-type]
+
+
+def get(host: StandIn, part: Path, size: int | None = len(CONTENT), path: str = PATH) -> bytes:
+    download(remote(host, path), part, size=size, progress=lambda done, total: None)
+    return part.read_bytes()
+
+
+def test_the_file_arrives_as_it_is_and_progress_is_told(host: StandIn, part: Path) -> None:
+    told: list[tuple[int, int | None]] = []
+    download(remote(host), part, size=None, progress=lambda done, total: told.append((done, total)))
+    assert part.read_bytes() == CONTENT
+    assert (told[0], told[-1]) == ((0, len(CONTENT)), (len(CONTENT), len(CONTENT)))
+    assert [asked.encoding for asked in host.asked] == ["identity"]
+
+
+def test_a_cut_connection_is_taken_up_again(host: StandIn, part: Path) -> None:
+    host.cuts = [MB, MB, MB]
+    assert get(host, part) == CONTENT
+    assert host.ranges == ["", f"bytes={MB}-", f"bytes={2 * MB}-", f"bytes={3 * MB}-"]
+
+
+@pytest.mark.parametrize("length", ["chunked", "closed"])
+def test_a_cut_is_seen_without_a_length_too(host: StandIn, part: Path, length: str) -> None:
+    host.length = length  # type: ignore[assignment]
+    host.cuts = [MB]
+    assert get(host, part) == CONTENT
+    assert host.ranges == ["", f"bytes={MB}-"]
+
+
+def test_what_an_earlier_run_left_is_gone_on_with(host: StandIn, part: Path) -> None:
+    part.write_bytes(CONTENT[:70_000])
+    told: list[int] = []
+    download(remote(host), part, size=len(CONTENT), progress=lambda done, total: told.append(done))
+    assert part.read_bytes() == CONTENT
+    assert host.ranges == ["bytes=70000-"]
+    assert told[0] == 70_000
+
+
+def test_what_is_all_there_is_not_asked_for(host: StandIn, part: Path) -> None:
+    part.write_bytes(CONTENT)
+    assert get(host, part) == CONTENT
+    assert host.asked == []
+    assert get(host, part, size=None) == CONTENT, "416"
+    assert host.ranges == [f"bytes={len(CONTENT)}-"]
+
+
+def test_what_is_longer_than_the_file_is_not_gone_on_with(host: StandIn, part: Path) -> None:
+    part.write_bytes(b"x" * (len(CONTENT) + 1))
+    assert get(host, part) == CONTENT
+    assert host.ranges == [""]
+
+
+def test_a_host_without_ranges_starts_again(host: StandIn, part: Path) -> None:
+    host.serves_ranges = False
+    part.write_bytes(b"x" * 5000)
+    assert get(host, part) == CONTENT
+    assert host.ranges == ["bytes=5000-"]
+
+
+def test_another_range_than_was_asked_for_is_not_appended(host: StandIn, part: Path) -> None:
+    host.range_shift = 10
+    part.write_bytes(CONTENT[:5000])
+    assert get(host, part) == CONTENT
+    assert host.ranges == ["bytes=5000-", ""]
+
+
+def test_a_host_that_gives_nothing_more_is_given_up(host: StandIn, part: Path) -> None:
+    host.cuts = [MB] + [0] * 10
+    with pytest.raises(Unreachable, match="the download from the host broke off"):
+        get(host, part)
+    assert host.ranges == [""] + [f"bytes={MB}-"] * transfer.FRUITLESS
+    assert part.read_bytes() == CONTENT[:MB], "for the next run"
+
+
+def test_starting_again_for_ever_is_given_up_too(host: StandIn, part: Path) -> None:
+    """Each attempt gets a little, and more than the one before it now and then, but never more than the best."""
+    host.serves_ranges = False
+    host.cuts = [500, 600] * 20
+    with pytest.raises(Unreachable, match="broke off"):
+        get(host, part)
+    assert len(host.gets) == 2 + transfer.FRUITLESS
+
+
+def test_a_host_that_says_nothing_any_more_is_asked_again(
+    host: StandIn, part: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "STALL_SECONDS", 0.3)
+    host.pause_after = MB
+    assert get(host, part) == CONTENT
+    assert host.ranges == ["", f"bytes={MB}-"]
+
+
+def test_a_host_that_is_busy_for_a_moment_is_asked_again(host: StandIn, part: Path) -> None:
+    host.statuses = [503, 429]
+    assert get(host, part) == CONTENT
+    assert len(host.gets) == 3
+    host.statuses = [500] * transfer.FRUITLESS
+    part.unlink()
+    with pytest.raises(Unreachable, match="the host answers 500"):
+        get(host, part)
+
+
+@pytest.mark.parametrize(("status", "says"), [(404, "answers 404$"), (401, "answers 401: log in"), (403, "log in")])
+def test_a_host_that_refuses_is_asked_once(host: StandIn, part: Path, status: int, says: str) -> None:
+    host.statuses = [status]
+    with pytest.raises(Unreachable, match=says):
+        download(remote(host, refused="log in"), part, size=None, progress=lambda done, total: None)
+    assert len(host.gets) == 1
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("length", ["told", "chunked"])
+def test_a_reply_that_is_too_long_is_stopped(host: StandIn, part: Path, length: str) -> None:
+    host.length = length  # type: ignore[assignment]
+    with pytest.raises(TooLong, match=f"{2 * MB}.* at most"):
+        get(host, part, size=2 * MB)
+    assert part.stat().st_size == 0 if length == "told" else MB < part.stat().st_size <= 2 * MB
+    assert len(host.gets) == 1, "and not asked for again"
+
+
+@pytest.mark.parametrize("length", ["told", "chunked", "closed"])
+def test_without_a_size_there_is_a_cap(host: StandIn, part: Path, length: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.length = length  # type: ignore[assignment]
+    assert get(host, part, size=None) == CONTENT
+    monkeypatch.setattr(transfer, "CAP", MB)
+    part.unlink()
+    with pytest.raises(TooLong):
+        get(host, part, size=None)
+    assert part.stat().st_size <= MB
+
+
+def test_nothing_is_written_through_a_symbolic_link(host: StandIn, part: Path, tmp_path: Path) -> None:
+    for target in (tmp_path / "precious", tmp_path / "absent"):
+        part.unlink(missing_ok=True)
+        part.symlink_to(target)
+        (tmp_path / "precious").write_bytes(b"kept")
+        with pytest.raises(OSError, match="symbolic links"):
+            get(host, part)
+    assert (tmp_path / "precious").read_bytes() == b"kept"
+    assert not (tmp_path / "absent").exists()
+
+
+def test_the_size_is_learnt_from_a_head(host: StandIn) -> None:
+    assert learn_size(remote(host)) == len(CONTENT)
+    assert [(asked.method, asked.encoding) for asked in host.asked] == [("HEAD", "identity")]
+    host.linked_size = 12345
+    assert learn_size(remote(host, HUB_PATH)) == 12345, "the hub's own word counts more than a length"
+    host.length = "chunked"
+    assert learn_size(remote(host)) is None, "packed on demand"
+
+
+def test_a_host_that_knows_no_head_has_the_file_all_the_same(host: StandIn, part: Path) -> None:
+    for status in (405, 501, 503, 429):
+        host.head_status = status
+        assert learn_size(remote(host)) is None
+    assert get(host, part, size=None) == CONTENT
+
+
+def test_a_head_that_is_refused_is_an_answer(host: StandIn) -> None:
+    host.head_status = 403
+    with pytest.raises(Unreachable, match="the host answers 403: log in"):
+        learn_size(remote(host, refused="log in"))
+    host.head_status = 0
+    with pytest.raises(Unreachable, match=r"the host answers 404$"):
+        learn_size(remote(host, "/absent"))
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:{closed}/a", "http://[", "nowhere", "http://"])
+def test_a_host_that_is_not_there(host: StandIn, address: str) -> None:
+    with socket.socket() as bound:  # and not listening
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(Unreachable, match="the host cannot be reached"):
+            learn_size(Remote("the host", address.format(closed=bound.getsockname()[1])))
+
+
+def test_a_host_that_goes_away_before_the_download(host: StandIn, part: Path) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        gone = Remote("the host", f"http://127.0.0.1:{bound.getsockname()[1]}/a")
+        with pytest.raises(Unreachable, match="the host cannot be reached"):
+            download(gone, part, size=None, progress=lambda done, total: None)
+
+
+def test_a_proxy_that_cannot_be_used(host: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "gopher://user:secret@proxy.test")
+    with pytest.raises(Unreachable, match="with the proxy") as caught:
+        learn_size(remote(host))
+    assert "secret" not in caught.value.message + caught.value.details
+
+
+@pytest.fixture
+def store(host: StandIn) -> Iterator[StandIn]:
+    """Another host, that the first one redirects to."""
+    with stand_in({"/store/a.bin": CONTENT}) as state:
+        host.redirects = {PATH: state.url("/store/a.bin"), HUB_PATH: state.url("/store/a.bin")}
+        yield state
+
+
+TOKEN = {"Authorization": "Bearer hf_secret"}
+
+
+def test_the_token_stays_with_the_host_it_is_for(host: StandIn, store: StandIn, part: Path) -> None:
+    part.write_bytes(CONTENT[:MB])
+    assert learn_size(remote(host, headers=TOKEN)) == len(CONTENT)
+    download(remote(host, headers=TOKEN), part, size=None, progress=lambda done, total: None)
+    assert part.read_bytes() == CONTENT
+    assert {asked.authorization for asked in host.asked} == {"Bearer hf_secret"}
+    assert [(asked.method, asked.range, asked.authorization) for asked in store.asked] == [
+        ("HEAD", "", ""),
+        ("GET", f"bytes={MB}-", ""),
+    ]
+    assert "secret" not in repr(remote(host, headers=TOKEN))
+
+
+def test_a_redirect_on_the_same_host_keeps_the_token(host: StandIn) -> None:
+    host.redirects = {"/old": PATH}
+    assert learn_size(remote(host, "/old", headers=TOKEN)) == len(CONTENT)
+    assert [asked.authorization for asked in host.asked] == ["Bearer hf_secret"] * 2
+
+
+def test_where_the_first_host_knows_the_size_the_second_is_not_asked(host: StandIn, store: StandIn) -> None:
+    """Its address may be signed for a GET alone."""
+    store.head_status = 403
+    assert learn_size(remote(host, HUB_PATH)) == len(CONTENT)
+    assert store.asked == []
+    assert learn_size(remote(host)) is None, "and where it does not, a refusal there is none of the file"
+
+
+def test_a_circle_of_redirects_ends(host: StandIn, part: Path) -> None:
+    host.redirects = {PATH: host.url(PATH)}
+    assert learn_size(remote(host)) is None
+    with pytest.raises(Unreachable, match="broke off"):
+        get(host, part)
