@@ -41,7 +41,7 @@ def smollm2_model() -> Path:
     from jev_local.launch.home import home
     from jev_local.launch.models import CATALOGUE
 
-    return fetch(CATALOGUE["smollm2"], home().models)
+    return fetch(CATALOGUE["smollm2"].weights, home().models)
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def starter_model() -> Path:
     from jev_local.launch.home import home
     from jev_local.launch.models import CATALOGUE
 
-    return fetch(CATALOGUE["starter"], home().models)
+    return fetch(CATALOGUE["starter"].weights, home().models)
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,11 @@ from pathlib import Path
 
 import pytest
 
+from doctor_servers import DECIDED, READY, answering, silent
 from jev_local import __version__
 from jev_local.cli import main
 from jev_local.inputs import example
+from programs import free_port
 
 REPLY = {
     "model": "tiny-lfm2",
@@ -620,3 +622,70 @@ def test_sigint_in_a_pipe_is_130_and_says_nothing(api: Api) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")
+
+
+# The doctor: what it looks at has tests of its own
+
+
+@pytest.fixture
+def ward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Arguments for a machine with nothing on it, whose API is a stand-in."""
+    monkeypatch.setenv("JEV_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    for name in ("MODEL", "MMPROJ", "LLAMA_SERVER", "CTX_SIZE", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return ["doctor", "--backend-url", f"http://127.0.0.1:{free_port()}", "--url"]
+
+
+def test_the_doctor_ends_with_0_only_when_a_decision_was_made(
+    ward: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering({"/ready": (200, READY), "/v1/systemone": (200, DECIDED)}) as url:
+        assert main([*ward, url]) == 0
+    out, err = capsys.readouterr()
+    assert "  reading      200 tokens/s (400 tokens)" in out
+    assert err == ""
+    with answering({"/ready": (200, READY), "/v1/systemone": (529, {"detail": "full"})}) as url:
+        assert main([*ward, url]) == 1
+    assert "wait, and look again" in capsys.readouterr().out
+    assert main([*ward, f"http://127.0.0.1:{free_port()}"]) == 1
+
+
+def test_the_doctor_gives_it_up_in_time(ward: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with silent() as url:
+        started = time.monotonic()
+        assert main([*ward, url, "--timeout", "0.3"]) == 1
+    assert time.monotonic() - started < 20
+    assert f"API               {url}: hung" in capsys.readouterr().out
+
+
+def test_the_doctor_writes_one_document(ward: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with answering({"/ready": (200, READY), "/v1/systemone": (200, DECIDED)}) as url:
+        assert main([*ward, url, "--format", "json", "--key", "sesame"]) == 0
+    out = capsys.readouterr().out
+    document = json.loads(out)
+    assert (document["can_decide"], document["api"]["state"], document["speed"]["tokens"]) == (True, "ready", 400)
+    assert "sesame" not in out
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["doctor", "--url", "ftp://x"],
+        ["doctor", "--backend-url", "http://user:secret@x"],
+        ["doctor", "--key", "schlüssel"],
+        ["doctor", "--timeout", "0"],
+        ["doctor", "--format", "text"],
+        ["doctor", "more"],
+    ],
+)
+def test_the_doctor_refuses_what_makes_no_sense(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    assert "secret" not in capsys.readouterr().err
+
+
+def test_the_doctor_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--help"]) == 0
+    out = capsys.readouterr().out
+    for words in ("exit codes:", "--backend-url URL", "systemone doctor --format json", "Nothing is fetched, started"):
+        assert words in out

@@ -2,6 +2,8 @@
 
     serve, cli -> app, client -> engine | wire -> backend.port -> core -> errors
 
+`launch` stands above them all, and `doctor` looks at it from the side; only `systemone doctor` takes it along.
+
 A module that this file does not know fails the first test: decide where it lives before it grows.
 """
 
@@ -18,7 +20,7 @@ ROOT = Path(jev_local.__file__).parent
 PACKAGE = "jev_local"
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "base": ("", "errors", "settings"),
+    "base": ("", "called", "errors", "settings"),
     "core": ("core",),
     "port": ("backend", "backend.port", "backend.probe", "backend.trials"),
     # Only the composition root knows that there is a llama-server ...
@@ -26,12 +28,15 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # What both of them know of a server that we start.
     "tags": ("backend.tags",),
     # ... and only the launcher that one comes with the package.
-    "embedded": ("backend.embedded", "backend.child"),
+    "embedded": ("backend.embedded", "backend.child", "backend.devices"),
     "engine": ("engine",),
     "wire": ("wire",),
     "app": ("app", "web"),
     "client": ("client", "explained", "received", "inputs"),
-    "cli": ("cli", "cli_arguments", "cli_explain", "output_file", "rows", "safe_text", "terminal"),
+    "screen": ("rows", "safe_text", "terminal"),
+    "cli": ("cli", "cli_arguments", "cli_explain", "output_file"),
+    # Looks at everything and starts nothing.
+    "doctor": ("doctor",),
     "serve": ("serve",),
     "launch": ("launch",),
     "main": ("__main__",),
@@ -49,9 +54,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"wire", "core", "base"},
     "app": {"app", "engine", "wire", "core", "base"},
     "client": {"client", "wire", "base"},
-    "cli": {"cli", "client", "wire", "base"},
+    "screen": {"screen", "client", "wire", "base"},
+    "cli": {"cli", "doctor", "screen", "client", "wire", "base"},
+    "doctor": {"doctor", "launch", "embedded", "tags", "screen", "client", "wire", "core", "base"},
     "serve": {"serve", "app", "engine", "llama", "port", "core", "base"},
-    "launch": set(ROOMS) - {"main"},
+    "launch": {"launch", "embedded", "wire", "base"},
     "main": set(ROOMS),
 }
 
@@ -63,8 +70,8 @@ ONLY_IN: dict[str, set[str]] = {
     "zstandard": {"wire"},
     "PIL": {"wire"},
     "python_multipart": {"wire"},
-    "httpx": {"llama", "client", "launch"},
-    "rich": {"cli", "launch"},
+    "httpx": {"llama", "client", "launch", "doctor"},
+    "rich": {"screen", "cli", "launch"},
     "filelock": {"launch", "engine"},
     "huggingface_hub": {"launch"},
     "xllamacpp": {"embedded"},
@@ -137,8 +144,19 @@ def test_imports_point_down() -> None:
     assert not wrong, "\n".join(sorted(wrong))
 
 
-def test_nothing_imports_the_launcher() -> None:
-    assert {room(module) for module, target in edges() if room(target) == "launch"} <= {"launch", "main"}
+def test_nothing_but_the_doctor_imports_the_launcher() -> None:
+    assert {room(module) for module, target in edges() if room(target) == "launch"} <= {"launch", "doctor", "main"}
+
+
+def test_the_command_line_takes_the_doctor_along_only_when_it_is_called() -> None:
+    at_the_top = {
+        module
+        for module, path in modules().items()
+        if room(module) == "cli"
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{PACKAGE}.doctor.")
+    }
+    assert not at_the_top
 
 
 def test_llama_server_is_known_to_the_composition_root_alone() -> None:

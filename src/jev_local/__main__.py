@@ -8,10 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from jev_local.called import called
 from jev_local.launch.arguments import add_api_options, api_settings, parser, size_text
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.exposure import warning
-from jev_local.launch.home import called, home
+from jev_local.launch.home import home
 from jev_local.safe_text import clean
 from jev_local.settings import DEFAULT_KEY, ApiSettings
 
@@ -57,7 +58,7 @@ def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
         words += ["--chat-slots", named]
     words += for_api
     api = argparse.ArgumentParser(
-        prog="jev-local up --", epilog="These go to the API: see jev-local serve --help.", allow_abbrev=False
+        prog=f"{called('up')} --", epilog=f"These go to the API: see {called('serve')} --help.", allow_abbrev=False
     )
     add_api_options(api)
     wishes = up.Wishes(
@@ -68,7 +69,8 @@ def _up(parsed: argparse.Namespace, for_api: list[str]) -> int:
     )
     if wishes.api.backend_url != backend_url:
         raise CannotStart(
-            f"`up` starts an inference server of its own: take `{called('serve')}` to use the one at --backend-url", code=2
+            f"`up` starts an inference server of its own: take `{called('serve')}` to use the one at --backend-url",
+            code=2,
         )
     if wishes.api.port == parsed.backend_port:
         raise CannotStart(f"the API and the inference server cannot both have port {wishes.api.port}", code=2)

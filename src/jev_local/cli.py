@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from jev_local import cli_explain, inputs
+from jev_local.called import called
 from jev_local.cli_arguments import parser
 from jev_local.client import (
     BadReply,
@@ -58,7 +59,29 @@ def _run(argv: list[str]) -> int:
     if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help", "--version")):
         argv = ["ask", *argv]
     arguments = parser().parse_args(argv)
-    return _explain(arguments) if arguments.command == "explain" else _ask(arguments)
+    return {"ask": _ask, "explain": _explain, "doctor": _doctor}[arguments.command](arguments)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    # What starts servers comes along with it, and nobody else here needs that.
+    from jev_local.doctor import examine, layout  # noqa: PLC0415
+
+    wishes = examine.Wishes(
+        url=arguments.url,
+        backend_url=arguments.backend_url,
+        key=api_key(os.environ) if arguments.key is None else arguments.key,
+        timeout=arguments.timeout,
+    )
+    try:
+        facts, step = examine.examine(wishes, os.environ, progress=sys.stderr)
+    except UnusableServer as error:
+        _say(str(error))
+        return USAGE
+    if arguments.format == "json":
+        sys.stdout.write(to_json(layout.document(facts, step), sys.stdout.encoding))
+    else:
+        sys.stdout.write(layout.text(facts, step, sys.stdout.encoding))
+    return ANSWERED if facts.can_decide else REFUSED
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -149,9 +172,12 @@ def _complain(error: ClientError, *, with_headers: bool) -> int:
             _say(error.message, "Is another program listening there? Name the server with --url.")
             return REFUSED
         case TimedOut():
-            _say(error.message, "Is it running (./run.sh), or elsewhere (--url)? A slow model may need more --timeout.")
+            _say(
+                error.message,
+                f"Is it running ({called('up')}), or elsewhere (--url)? A slow model may need more --timeout.",
+            )
         case Unreachable():
-            _say(error.message, "Start the server with ./run.sh, or name another one with --url.")
+            _say(error.message, f"Start the server with {called('up')}, or name another one with --url.")
         case _:
             _say(error.message)
     return UNREACHABLE

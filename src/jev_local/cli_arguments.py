@@ -7,7 +7,7 @@ import math
 
 from jev_local import __version__
 from jev_local.client import DEFAULT_TIMEOUT
-from jev_local.settings import DEFAULT_API_URL, MAX_IMAGES
+from jev_local.settings import DEFAULT_API_URL, DEFAULT_BACKEND_URL, MAX_IMAGES
 
 EXIT_CODES = """\
 exit codes:
@@ -31,6 +31,7 @@ examples:
   jq . request.json | systemone --input -      ... from a pipe
   systemone --format json --output reply.json  the official JSON, printed and kept
   systemone explain first.json second.json     why the second did not reuse what the first had read
+  systemone doctor                             what is here, what runs, and what to do next
   systemone ask --help                         every option
 """
 
@@ -68,6 +69,33 @@ examples:
   systemone explain first.json second.json --format json
 """
 
+DOCTOR = """\
+Say what is installed, chosen, reachable and running, what it takes of the memory, how fast a decision is, and what to
+do next. One decision is really made, where the API is ready. Nothing is fetched, started or changed.
+"""
+
+DOCTOR_EXAMPLES = """\
+sections, and keys of the JSON document:
+  installed   this package, llama-servers, models known by name
+  chosen      what the next start would start, and who says so; trouble: why that cannot be told
+  hosts       whether what is missing could be fetched
+  backend     the inference server: its model, slots, context and build
+  api         whether the API is ready, or why it is not
+  memory      what the model, its context, slots and saved states take, against what there is
+  speed       one decision, and how fast its prompt was read
+  next        the one thing to do, with its command
+sizes in JSON are bytes, times seconds; can_decide is true where the exit code is 0
+
+examples:
+  systemone doctor
+  systemone doctor --url http://10.0.0.5:8080 --key "$KEY" --timeout 600
+  systemone doctor --format json | jq .next.command
+  systemone doctor > report.txt                for a report; there are no keys and no texts in it
+
+exit codes:
+  0 a decision was made   1 none can be made: see `next`   2 bad usage
+"""
+
 
 def _seconds(text: str) -> float:
     value = float(text)
@@ -84,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     made = argparse.ArgumentParser(
         prog="systemone",
-        usage="systemone [ask | explain A B] [options]",
+        usage="systemone [ask | explain A B | doctor] [options]",
         description=DESCRIPTION,
         epilog=EXAMPLES + "\n" + EXIT_CODES,
         formatter_class=raw,
@@ -108,6 +136,16 @@ def parser() -> argparse.ArgumentParser:
             help="say why one request did not reuse what another had read",
             description=EXPLAIN,
             epilog=EXPLAIN_EXAMPLES + "\n" + EXIT_CODES,
+            formatter_class=raw,
+            allow_abbrev=False,
+        )
+    )
+    _add_doctor(
+        commands.add_parser(
+            "doctor",
+            help="say what is here, what runs, and what to do next",
+            description=DOCTOR,
+            epilog=DOCTOR_EXAMPLES,
             formatter_class=raw,
             allow_abbrev=False,
         )
@@ -139,6 +177,18 @@ def _add_explain(explain: argparse.ArgumentParser) -> None:
         "--format", choices=("text", "json"), default="text", help="what to print (default: %(default)s)"
     )
     _add_server(explain)
+
+
+def _add_doctor(doctor: argparse.ArgumentParser) -> None:
+    add = doctor.add_argument
+    add(
+        "--backend-url",
+        default=DEFAULT_BACKEND_URL,
+        metavar="URL",
+        help="root of the inference server (default: %(default)s)",
+    )
+    add("--format", choices=("table", "json"), default="table", help="what to print (default: %(default)s)")
+    _add_server(doctor)
 
 
 def _add_server(command: argparse.ArgumentParser) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jev_local import __main__ as program
+from jev_local.called import SCRIPTS
 from jev_local.launch.arguments import api_settings, parser, size_text
-from jev_local.launch.home import SCRIPTS
 from jev_local.launch.inference import InferenceServer
 from jev_local.launch.ports import BACKEND_PORT
 from jev_local.launch.up import Wishes, url
@@ -328,7 +328,7 @@ def test_help_teaches_with_examples_as_they_are_typed_here(
     command: str, script: str, installed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if installed:
-        monkeypatch.setattr("jev_local.launch.home._checkout", lambda: None)
+        monkeypatch.setattr("jev_local.called.checkout", lambda: None)
     with pytest.raises(SystemExit):
         parser().parse_args([command, "--help"])
     said = capsys.readouterr().out

@@ -130,4 +130,5 @@ def test_the_wheels_server_is_set_up_like_the_native_one() -> None:
 
 
 def test_no_key_reaches_the_server() -> None:
-    assert server_environment({"JEV_API_KEY": "k", "LLAMA_API_KEY": "k", "PATH": "/bin"}) == {"PATH": "/bin"}
+    ours = {"JEV_API_KEY": "k", "LLAMA_API_KEY": "k", "LLAMA_ARG_API_KEY_FILE": "f", "LLAMA_SERVER_SLOTS_DEBUG": "1"}
+    assert server_environment({**ours, "PATH": "/bin"}) == {"PATH": "/bin"}

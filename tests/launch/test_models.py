@@ -83,3 +83,8 @@ def test_a_model_file_is_looked_at_before_the_server_is(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="is not a file"):
         require_gguf(tmp_path / "pipe.gguf", "model")
     assert require_gguf(right, "model") == right
+
+
+def test_a_home_that_nobody_has_is_one_line() -> None:
+    with pytest.raises(CannotStart, match=r"the model ~nobody-here/x\.gguf: this user has no home folder"):
+        choose("~nobody-here/x.gguf")

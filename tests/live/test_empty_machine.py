@@ -1,42 +1,15 @@
 """From an empty machine to answers, with the one command the README begins with."""
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from empty_machine import ROOT, command, copy_checkout, required
 from programs import listens, two_free_ports, up
-
-ROOT = Path(__file__).resolve().parents[2]
-
-LEFT_OUT = (".git", ".venv", ".cache", "models", "results", "__pycache__", ".*_cache")
-
-
-def copy_checkout(place: Path) -> None:
-    """What a clone would hold, with the changes that are not committed: a file that git does not know is not in it, so
-    it is missed here and not by the first user. Without git, everything that set-up and runs do not make."""
-    if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        shutil.copytree(ROOT, place, ignore=shutil.ignore_patterns(*LEFT_OUT))
-        return
-    # The folder may belong to another user, as it does in a container.
-    listing = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
-    tracked = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in tracked.split("\0"):
-        if (ROOT / name).is_file():  # not the empty one at the end, and not one that is deleted here
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, place / name)
-
-
-def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run to its end, in the environment of somebody who has set nothing."""
-    ours = ("VIRTUAL_ENV", "PYTHONPATH", "JEV_HOME", "JEV_API_KEY", "MODEL", "LLAMA_SERVER", "SLOT_CACHE_DIR")
-    environment = {name: value for name, value in os.environ.items() if name not in ours}
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=500, check=False)
 
 
 @pytest.fixture
@@ -69,11 +42,9 @@ def test_an_empty_machine_gets_answers_from_one_command(
 
     bare = shutil.which("python3") or sys.executable
     for words in (("systemone_client.py", "--help"), ("-m", "tools.benchmark_prompts", "--help")):
-        done = command(bare, *words, cwd=place)
-        assert done.returncode == 0, done.stderr
-        assert "usage:" in done.stdout
+        assert "usage:" in required(bare, *words, cwd=place)
     for script in ("run_server.sh", "run_api_server.sh"):
-        assert command(str(place / script), "--help", cwd=tmp_path).returncode == 0
+        assert "usage:" in required(place / script, "--help", cwd=tmp_path)
 
 
 def test_the_model_people_get_answers_the_example(starter_model: Path, tmp_path: Path, ports: tuple[int, int]) -> None:

@@ -14,10 +14,17 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from image_cache import building, products, sources, toolchain
+from image_cache import building, plugins, products, sources, toolchain
 from image_cache.compiling import latest_step
+from jev_local.launch import choice, runtimes
+from jev_local.launch.choice import Chosen
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.home import home
+from jev_local.launch.pins import Pinned
+from jev_local.launch.runtimes import Runtime
+from jev_local.launch.unpacked import RECORD, unpack
 from patch_vision_cache import Edit, Patch, sha256
+from patch_vision_cache import pins as real_pins
 from programs import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,6 +163,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(building, "the_patch", lambda: PATCH)
     for name in ("CC", "CXX", "CMAKE", "NINJA", "READELF"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JEV_HOME", str(tmp_path / "home"))
     return tree
 
 
@@ -254,6 +262,7 @@ def runtime(toy: Path, *, needs: str = "libggml-base.so.0", version: str = "0.24
     with tarfile.open(folder / "rocm.tar.gz", "w:gz") as tar:
         tar.add(work / "libggml-hip.so", "llama-b1/libggml-hip.so")
         tar.add(work / "base.so", f"llama-b1/libggml-base.so.{version}")
+        tar.add(work / "base.so", "llama-b1/llama-server")
     digest = hashlib.sha256((folder / "rocm.tar.gz").read_bytes()).hexdigest()
     return {"url": "http://127.0.0.1:1/rocm.tar.gz", "sha256": digest, "library": "libggml-hip.so"}
 
@@ -290,6 +299,73 @@ def test_a_plugin_of_another_ggml_is_refused(
     with pytest.raises(CannotStart, match=says):
         build(toy, "rocm")
     assert not (toy.parent / "build" / "jev-build.json").exists()
+
+
+def set_up(toy: Path, pins: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That archive as set-up leaves it: unpacked into the folder that is returned, and nowhere else any more."""
+    archive = toy.parent / "build" / "downloads" / "rocm.tar.gz"
+    pinned = Pinned(what="", file=archive.name, sha256=pins["sha256"], sources=())
+    monkeypatch.setattr(runtimes, "RUNTIMES", {("Linux", "x86_64"): (Runtime("b1-rocm", "rocm", (pinned,)),)})
+    folder = home().runtimes / "b1-rocm"
+    unpack([archive], [pinned], folder)
+    archive.unlink()
+    return folder
+
+
+@can_build
+def test_what_set_up_has_unpacked_is_not_fetched_again(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pins = runtime(toy)
+    folder = set_up(toy, pins, monkeypatch)
+    monkeypatch.setattr(building, "pins", lambda: {**real_pins(), "rocm_runtime": pins})
+    known = record(build(toy, "rocm"))
+    plugin = folder / "libggml-hip.so"
+    assert f"Using libggml-hip.so of {folder}" in capsys.readouterr().out
+    assert known["source"]["rocm_runtime"] == pins["sha256"]
+    assert known["files"]["bin/libggml-hip.so"] == sha256(plugin.read_bytes())
+    assert not list((toy.parent / "build").glob("rocm-*")), "it is not kept twice"
+    found = plugins.official(pins, toy.parent / "build")
+    assert found.neighbours == ("libggml-base.so.0.24.0", "libggml-hip.so", "llama-server")
+
+    monkeypatch.setattr("jev_local.launch.transfer.PAUSE", 0.01)
+    for other in ('{"archives": ["another"]}', "{"):
+        (folder / RECORD).write_text(other)
+        with pytest.raises(CannotStart, match=r"could not fetch the ROCm plugin of llama\.cpp"):
+            build(toy, "rocm")
+
+
+@can_build
+def test_a_plugin_of_another_ggml_is_refused_from_there_too(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pins = runtime(toy, version="0.25.0")
+    set_up(toy, pins, monkeypatch)
+    monkeypatch.setattr(building, "pins", lambda: {**real_pins(), "rocm_runtime": pins})
+    with pytest.raises(CannotStart, match=r"goes with libggml-base\.so\.0\.25\.0"):
+        build(toy, "rocm")
+
+
+def test_set_up_and_the_build_pin_the_same_archive() -> None:
+    (rocm,) = runtimes.candidates("Linux", "x86_64", "rocm")
+    (archive,) = rocm.archives
+    (source,) = archive.sources
+    pinned = real_pins()["rocm_runtime"]
+    assert (archive.sha256, getattr(source, "url", "")) == (pinned["sha256"], pinned["url"])
+
+
+def test_the_gpu_is_looked_for_with_the_libraries_that_set_up_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = "echo 'Available devices:'; [ \"$LD_LIBRARY_PATH\" != /opt/rocm ] || echo '  ROCm0: A GPU'"
+    server = Path(program(tmp_path / "llama-server", lists))
+    monkeypatch.setenv("JEV_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("LD_LIBRARY_PATH", "ROCM_LIBRARY_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    plugins.say_whether_seen(server)
+    assert "It sees no GPU here" in capsys.readouterr().out
+    choice.write(home(), Chosen(backend="rocm", library_path="/opt/rocm"))
+    plugins.say_whether_seen(server)
+    assert capsys.readouterr().out == ""
 
 
 INTERRUPTED = """

@@ -31,8 +31,9 @@ LARGEST_UBATCH = 512
 CORS_ORIGIN = "http://127.0.0.1"
 """An origin no page has by accident. The default `*` lets any web page the user visits read from the server."""
 
-SECRETS = ("JEV_API_KEY", "LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE")
-"""Variables the server is started without: the first is no business of it, the others would lock us out."""
+NOT_INHERITED = ("JEV_API_KEY", "LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_SERVER_SLOTS_DEBUG")
+"""Variables the server is started without: the first is no business of it, the next two would lock us out, and the last
+would show callers' texts to whoever asks for /slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,4 +156,4 @@ def wheel_command(options: ServerOptions) -> list[str]:
 
 def server_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment a server is started with."""
-    return {name: value for name, value in environment.items() if name not in SECRETS}
+    return {name: value for name, value in environment.items() if name not in NOT_INHERITED}

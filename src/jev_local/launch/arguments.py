@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from jev_local import __version__
+from jev_local.called import SCRIPTS, called
 from jev_local.launch.errors import CannotStart
-from jev_local.launch.home import SCRIPTS, absolute, called, home
+from jev_local.launch.home import absolute, home
 from jev_local.launch.ports import BACKEND_PORT
 from jev_local.launch.runtimes import BACKENDS
 from jev_local.settings import DEFAULT_BACKEND_URL, GIB, MIB, ApiSettings, api_key

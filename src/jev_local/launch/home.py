@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import jev_local
+from jev_local.called import checkout
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.ports import BACKEND_PORT
-
-SCRIPTS = {"up": "./run.sh", "backend": "./run_server.sh", "serve": "./run_api_server.sh", "setup": "./setup.sh"}
-"""What a checkout has for the commands of `jev-local`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +76,9 @@ class Home:
 def home(environment: Mapping[str, str] = os.environ) -> Home:
     """JEV_HOME where it is set, else the checkout this code runs from, else ~/.cache/jev-local."""
     named = environment.get("JEV_HOME")
-    checkout = _checkout()
-    if not named and checkout is not None:
-        return Home(cache=checkout / ".cache", models=checkout / "models")
+    found = checkout()
+    if not named and found is not None:
+        return Home(cache=found / ".cache", models=found / "models")
     root = absolute(named, setting="JEV_HOME") if named else Path.home() / ".cache" / "jev-local"
     return Home(cache=root / "cache", models=root / "models")
 
@@ -92,13 +89,3 @@ def absolute(named: str, *, setting: str) -> Path:
         return Path(named).expanduser().absolute()
     except RuntimeError as error:
         raise CannotStart(f"{setting} {named}: this user has no home folder; write the path out", code=2) from error
-
-
-def called(command: str) -> str:
-    """What the person types here for a command of `jev-local`: its script in a checkout, itself where installed."""
-    return f"jev-local {command}" if _checkout() is None else SCRIPTS[command]
-
-
-def _checkout() -> Path | None:
-    root = Path(jev_local.__file__).resolve().parents[2]
-    return root if (root / "src" / "jev_local").is_dir() and (root / "pyproject.toml").is_file() else None

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from jev_local.called import called
 from jev_local.launch import image_lookups
 from jev_local.launch.arguments import add_api_options, port
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.fetch import is_verified
-from jev_local.launch.home import called, home
+from jev_local.launch.home import absolute, home
 from jev_local.launch.image_build import (
     CONTEXT,
     DEFAULT_DEVICE,
@@ -55,7 +56,7 @@ examples:
   ./{PROGRAM} --status                   hits and misses so far; starts nothing
   JEV_IMAGE_CACHE_MIB=0 ./{PROGRAM}      the same build without the cache, to compare
   ./{PROGRAM} --cpu                      without a GPU
-  ./{PROGRAM} -- --image-prefix auto     what follows -- goes to the API: jev-local serve --help
+  ./{PROGRAM} -- --image-prefix auto     what follows -- goes to the API: ./run_api_server.sh --help
 
 variables:
   MODEL, MMPROJ         the vision model and its projector (.gguf); neither: what `setup --model vision` fetched
@@ -65,7 +66,7 @@ variables:
   CTX_SIZE              tokens of context shared by all slots ({CONTEXT})
   JEV_IMAGE_CACHE_BUILD folder of the build (.cache/vision-build-gcc)
 and PARALLEL, CHAT_SLOTS (here 0), BATCH_SIZE, THREADS, GPU_LAYERS, SLOT_CACHE_DIR, JEV_HOME, JEV_API_KEY as for
-`jev-local up`.
+./run.sh.
 """
 
 
@@ -147,7 +148,7 @@ def plan(parsed: argparse.Namespace, for_api: Sequence[str], environment: Mappin
 def _require_sense(for_api: Sequence[str]) -> None:
     """Ends the program, as argparse does, for options that the API does not have."""
     api = argparse.ArgumentParser(
-        prog=f"{PROGRAM} --", epilog="These go to the API: see jev-local serve --help.", allow_abbrev=False
+        prog=f"{PROGRAM} --", epilog="These go to the API: see ./run_api_server.sh --help.", allow_abbrev=False
     )
     add_api_options(api)
     api.parse_args(list(for_api))
@@ -167,7 +168,7 @@ def models(environment: Mapping[str, str], *, model: str | None = None, mmproj: 
                 f"LFM2.5-VL), or leave both out and fetch one with {called('setup')} --model vision",
                 code=2,
             )
-        found.append(require_gguf(Path(path).expanduser().absolute(), what))
+        found.append(require_gguf(absolute(path, setting=variable), what))
     return found[0], found[1]
 
 

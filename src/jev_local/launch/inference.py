@@ -18,9 +18,10 @@ from jev_local.backend.embedded import (
     server_environment,
     wheel_command,
 )
+from jev_local.called import called
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.fetch import fetch
-from jev_local.launch.home import Home, called
+from jev_local.launch.home import Home
 from jev_local.launch.intended import Intended, has_wheel, intended
 from jev_local.launch.models import CATALOGUE, require_gguf
 from jev_local.launch.ports import require_free

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jev_local.called import called
 from jev_local.launch import choice
 from jev_local.launch.errors import CannotStart
-from jev_local.launch.home import Home, absolute, called
+from jev_local.launch.home import Home, absolute
 from jev_local.launch.models import Model, choose
 
 DEFAULT_MODEL = "starter"

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.home import absolute
 from jev_local.launch.pins import HubSource, Pinned, WheelPart, WheelSource
 
 GGUF_MAGIC = b"GGUF"
@@ -124,7 +125,7 @@ CATALOGUE: Mapping[str, Model] = MappingProxyType({model.name: model for model i
 def choose(wish: str, catalogue: Mapping[str, Model] = CATALOGUE) -> Model | Path:
     """`wish` is a path when it contains / or ends in .gguf, and a name otherwise."""
     if "/" in wish or wish.endswith(".gguf"):
-        return Path(wish).expanduser().absolute()
+        return absolute(wish, setting="the model")
     if wish not in catalogue:
         names = ", ".join(catalogue)
         raise CannotStart(f"no model is named {wish!r}: the names are {names}, or give the path of a .gguf", code=2)

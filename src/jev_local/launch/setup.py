@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from jev_local.called import called
 from jev_local.launch import choice, drivers, setup_plan
 from jev_local.launch.choice import Chosen
 from jev_local.launch.errors import CannotStart, NotFetched
 from jev_local.launch.fetch import fetch
-from jev_local.launch.home import Home, called
+from jev_local.launch.home import Home
 from jev_local.launch.install import Installed, Unfit, install
 from jev_local.launch.intended import has_wheel
 from jev_local.launch.models import Model, choose, require_gguf

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from jev_local.called import called
 from jev_local.launch import drivers
 from jev_local.launch.choice import Chosen
 from jev_local.launch.fetch import is_verified
-from jev_local.launch.home import Home, called
+from jev_local.launch.home import Home
 from jev_local.launch.models import Model
 from jev_local.launch.pins import HubSource, Pinned, UrlSource
 from jev_local.launch.runtimes import Runtime
