@@ -49,7 +49,7 @@ what --image takes:
 
 examples:
   systemone ask --input request.json --state @ticket.json
-  systemone ask --input examples/vision.json --image photo.jpg
+  systemone ask --input request.json --image photo.jpg
   systemone ask --diagnostics                  how the server came to its answers
   systemone ask --url http://10.0.0.5:8080 --key "$KEY" --timeout 600
 """

@@ -318,7 +318,8 @@ def test_what_set_up_has_unpacked_is_not_fetched_again(
 ) -> None:
     pins = runtime(toy)
     folder = set_up(toy, pins, monkeypatch)
-    monkeypatch.setattr(building, "pins", lambda: {**real_pins(), "rocm_runtime": pins})
+    everything = {**building.pins(), "rocm_runtime": pins}
+    monkeypatch.setattr(building, "pins", lambda: everything)
     known = record(build(toy, "rocm"))
     plugin = folder / "libggml-hip.so"
     assert f"Using libggml-hip.so of {folder}" in capsys.readouterr().out
@@ -339,7 +340,8 @@ def test_what_set_up_has_unpacked_is_not_fetched_again(
 def test_a_plugin_of_another_ggml_is_refused_from_there_too(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pins = runtime(toy, version="0.25.0")
     set_up(toy, pins, monkeypatch)
-    monkeypatch.setattr(building, "pins", lambda: {**real_pins(), "rocm_runtime": pins})
+    everything = {**building.pins(), "rocm_runtime": pins}
+    monkeypatch.setattr(building, "pins", lambda: everything)
     with pytest.raises(CannotStart, match=r"goes with libggml-base\.so\.0\.25\.0"):
         build(toy, "rocm")
 

@@ -10,6 +10,7 @@ from jev_local.launch import drivers
 from jev_local.launch.choice import Chosen
 from jev_local.launch.fetch import is_verified
 from jev_local.launch.home import Home
+from jev_local.launch.intended import has_wheel
 from jev_local.launch.models import Model
 from jev_local.launch.pins import HubSource, Pinned, UrlSource
 from jev_local.launch.runtimes import Runtime
@@ -31,7 +32,8 @@ def told(home: Home, *, name: str, model: Model | Path, runtimes: Sequence[Runti
         lines.append("llama-server, the first of these that works here:" if auto else "llama-server:")
         lines += [line for runtime in runtimes for line in _runtime(runtime, home, auto=auto)]
         if auto:
-            lines.append("  wheel: the server in the xllamacpp wheel, where none of the others can be had")
+            there = "" if has_wheel() else "; it is not installed (pip install 'jev-local[local]')"
+            lines.append(f"  wheel: the server in the xllamacpp wheel, where none of the others can be had{there}")
     lines.append(f"The choice is kept in {home.choice}")
     return "\n".join(lines)
 
