@@ -1,6 +1,6 @@
 """What the experimental image-encoder cache saves: the same build without and with it, and next to sharing prefixes.
 
-    MODEL=vl.gguf MMPROJ=mmproj.gguf python3 -m tools.benchmark_image_cache --image slide.png [--device ROCm0|cpu]
+    python3 -m tools.benchmark_image_cache --image slide.png [--device ROCm0|cpu]
 
 Six blocks, each with servers of its own, a first request and five more of the same picture and questions:
     off, encoder cache, encoder cache, off      with --image-prefix off: every question reads the picture
@@ -12,9 +12,9 @@ move a little from one time to the next, cache or not; with --workers 1 the firs
 same to the last bit, with the cache and without, and so has every further one ("turn by turn").
 
 The build is the one of scripts/build_image_cache.py, or the folder that JEV_IMAGE_CACHE_BUILD names; LLAMA_SERVER is
-not looked at. The ROCm libraries are looked for as ./run_image_cache_gpu.sh does it. Variables: MODEL and MMPROJ, both
-needed; CTX_SIZE (32768), PARALLEL (4), THREADS, BATCH_SIZE and GPU_LAYERS. A former result and its logs are
-overwritten. Every process is ended in the end, also after Ctrl-C.
+not looked at. The ROCm libraries are looked for as ./run_image_cache_gpu.sh does it. Variables: MODEL and MMPROJ
+(neither: what `./setup.sh --model vision` fetched); CTX_SIZE (32768), PARALLEL (4), THREADS, BATCH_SIZE and GPU_LAYERS.
+A former result and its logs are overwritten. Every process is ended in the end, also after Ctrl-C.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from image_cache.compiling import Build
 from image_cache.plugins import Plugin
 from image_cache.sources import Shelf, Source
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.image_build import library_path
 from jev_local.launch.progress import say
 from jev_local.launch.signals import Interruptions
 from patch_vision_cache import Patch, Refused, pins, the_patch
@@ -63,6 +65,8 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _build(folder: Path, tools: toolchain.Toolchain, jobs: int, backend: str, named: Path | None) -> Path:
+    if backend == "rocm":
+        library_path(os.environ)  # a folder that is none is told before minutes of compiling, not after
     known, patch = pins(), the_patch()
     shelf = Shelf(folder, known)
     source = shelf.prepare(named, patch)

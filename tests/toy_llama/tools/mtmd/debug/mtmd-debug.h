@@ -1,0 +1,2 @@
+// Included where llama.cpp includes its own.
+#pragma once
