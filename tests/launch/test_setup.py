@@ -257,6 +257,10 @@ def test_a_wrong_hash_stops_it_all_and_the_file_is_kept_aside(machine: Machine, 
     assert not (place / name).exists()
     assert machine.asked[-1] == name, "nothing else is tried after it"
     assert "llama-cpu.tar.gz" not in machine.asked
+    machine.release("cuda", program(LISTS["cuda"]))
+    machine.models()
+    assert machine.set_up() == 0, "the next run fetches a fresh one"
+    assert (place / f"{name}.wrong").stat().st_size > 0
 
 
 def test_a_cut_connection_is_resumed(machine: Machine) -> None:

@@ -15,12 +15,11 @@ import shutil
 from pathlib import Path
 from typing import NoReturn
 
-from filelock import FileLock, Timeout
-
 from jev_local.launch import sources
+from jev_local.launch.alone import alone
 from jev_local.launch.errors import CannotStart, NotFetched
 from jev_local.launch.pins import Pinned
-from jev_local.launch.progress import Meter, Waiting, say
+from jev_local.launch.progress import Meter, say
 from jev_local.launch.transfer import TooLong, Unreachable
 
 HASH_BYTES = 8 * 1024 * 1024
@@ -34,24 +33,28 @@ def fetch(pinned: Pinned, folder: Path, *, log: Path | None = None, larger_disk:
     target = folder / pinned.file
     if is_verified(pinned, target):
         return target
-    lock = FileLock(folder / f".{pinned.file}.lock")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _acquire(lock, pinned)
-        if not is_verified(pinned, target):
-            if not target.exists():
-                staged = _fetch(pinned, target, log or _staging(target) / "fetch.log", larger_disk)
-                _verify(pinned, staged, target)
-                os.replace(staged, target)
-            else:  # put there by hand, or the sidecar was lost
-                _verify(pinned, target, target)
-            remember(pinned, target)
-            shutil.rmtree(_staging(target), ignore_errors=True)
+        with alone(_lock(target), f"Waiting for another process that fetches {pinned.what}"):
+            if not is_verified(pinned, target):
+                if not target.exists():
+                    staged = _fetch(pinned, target, log or _staging(target) / "fetch.log", larger_disk)
+                    _verify(pinned, staged, target)
+                    os.replace(staged, target)
+                else:  # put there by hand, or the sidecar was lost
+                    _verify(pinned, target, target)
+                remember(pinned, target)
+                shutil.rmtree(_staging(target), ignore_errors=True)
     except OSError as error:
-        raise _failed(error, folder) from error
-    finally:
-        lock.release()
+        raise failed(error, folder) from error
     return target
+
+
+def discard(pinned: Pinned, folder: Path) -> None:
+    """The fetched file and what was noted of it, once nobody needs them."""
+    target = folder / pinned.file
+    for path in (target, _sidecar(target), _lock(target)):
+        path.unlink(missing_ok=True)
 
 
 def is_verified(pinned: Pinned, path: Path) -> bool:
@@ -82,14 +85,8 @@ def _staging(target: Path) -> Path:
     return target.with_name(f".fetching-{target.name}")
 
 
-def _acquire(lock: FileLock, pinned: Pinned) -> None:
-    with Waiting(f"Waiting for another process that fetches {pinned.what}") as waiting:
-        while True:
-            try:
-                lock.acquire(timeout=0.5)
-                return
-            except Timeout:
-                waiting.tick()
+def _lock(target: Path) -> Path:
+    return target.with_name(f".{target.name}.lock")
 
 
 def _fetch(pinned: Pinned, target: Path, log: Path, larger_disk: str) -> Path:
@@ -142,7 +139,8 @@ def _set_aside(path: Path, target: Path, why: str) -> NoReturn:
     raise CannotStart(f"{target.name} is not the file it should be: {why}. {fate}; run this again to fetch a fresh one")
 
 
-def _failed(error: OSError, folder: Path) -> CannotStart:
+def failed(error: OSError, folder: Path) -> CannotStart:
+    """What to say of an error while something was written below `folder`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return CannotStart(f"the disk of {folder} is full: free some space and run this again")
     if error.errno == errno.EFBIG:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import platform
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from jev_local.backend.devices import CannotList, devices, with_libraries
-from jev_local.launch.errors import CannotStart
-from jev_local.launch.fetch import fetch
+from jev_local.launch.alone import alone
+from jev_local.launch.fetch import discard, failed, fetch
 from jev_local.launch.home import Home
 from jev_local.launch.image_build import library_path
-from jev_local.launch.progress import Waiting
 from jev_local.launch.runtimes import Runtime
 from jev_local.launch.unpacked import SERVER, is_unpacked, unpack
 
@@ -40,33 +35,19 @@ def install(runtime: Runtime, home: Home, environment: Mapping[str, str]) -> Ins
     """Unfit where it cannot be used; NotFetched where it cannot be had; CannotStart for all that the person has to
     mend first."""
     folder = home.runtimes / runtime.name
-    lock = FileLock(home.runtimes / ".lock")
+    archives = home.runtimes / "archives"
     try:
         home.make()
         home.runtimes.mkdir(mode=0o700, exist_ok=True)
-        _acquire(lock)
-        if not is_unpacked(folder, runtime.archives):
-            files = [fetch(archive, home.runtimes / "archives", log=home.fetch_log) for archive in runtime.archives]
-            unpack(files, runtime.archives, folder)
-            # Hundreds of megabytes, and all of it is in the folder now.
-            shutil.rmtree(home.runtimes / "archives", ignore_errors=True)
+        with alone(home.runtimes / ".lock", "Waiting for another set-up"):
+            if not is_unpacked(folder, runtime.archives):
+                files = [fetch(archive, archives, log=home.fetch_log) for archive in runtime.archives]
+                unpack(files, runtime.archives, folder)
+                for archive in runtime.archives:  # hundreds of megabytes, and all of it is in the folder now
+                    discard(archive, archives)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise CannotStart(f"the disk of {home.runtimes} is full: free some space and run this again") from error
-        raise CannotStart(f"cannot write to {error.filename or home.runtimes}: {error.strerror or error}") from error
-    finally:
-        lock.release()
+        raise failed(error, home.runtimes) from error
     return check(runtime, folder / SERVER, environment)
-
-
-def _acquire(lock: FileLock) -> None:
-    with Waiting("Waiting for another set-up") as waiting:
-        while True:
-            try:
-                lock.acquire(timeout=0.5)
-                return
-            except Timeout:
-                waiting.tick()
 
 
 def check(runtime: Runtime, server: Path, environment: Mapping[str, str]) -> Installed:
