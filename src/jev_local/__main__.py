@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jev_local.called import called
-from jev_local.launch.arguments import add_api_options, api_settings, parser, size_text
+from jev_local.launch.arguments import add_api_options, api_settings, parse, size_text
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.exposure import warning
 from jev_local.launch.home import home
@@ -24,10 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `jev-local` with `argv` (default: the command line) and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     own, for_api = _split(arguments)
-    command_line = parser()
-    parsed = command_line.parse_args(own)
+    parsed = parse(own)
     if for_api and parsed.command != "up":
-        command_line.error("only `up` passes on what follows --")
+        parsed.complain(f"only `{called('up')}` passes on what follows --")
     try:
         if parsed.command == "up":
             return _up(parsed, for_api)

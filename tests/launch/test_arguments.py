@@ -79,7 +79,7 @@ def test_the_api_gets_what_follows_the_dashes(monkeypatch: pytest.MonkeyPatch, t
         (["up", "--", "--detail"], "--detail"),
         (["up", "--", "--backend-url", "http://10.0.0.5:8097"], "./run_api_server.sh"),
         (["up", "--on"], "--on"),
-        (["serve", "--", "--details"], "only `up`"),
+        (["serve", "--", "--details"], "only `./run.sh`"),
         (["serve", "--workers", "0"], "--workers has to be at least 1"),
         (["serve", "--workers", "many"], "--workers"),
         (["serve", "--backend-timeout", "-1"], "--backend-timeout has to be a positive number"),
@@ -320,6 +320,25 @@ def test_what_is_in_force_tells_of_reuse(capsys: pytest.CaptureFixture[str], mon
 )
 def test_where_this_machine_reaches_the_api(host: str, expected: str) -> None:
     assert url(ApiSettings(host=host)) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["up", "--details"], "--details; options of the API go behind --: ./run.sh -- --details"),
+        (["up", "extra"], "unrecognized arguments: extra\n"),
+        (["setup", "--details"], "unrecognized arguments: --details\n"),
+    ],
+)
+def test_what_is_not_known_is_told_by_the_command_that_was_called(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        program.main(words)
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: {SCRIPTS[words[0]]} ")
+    assert says in said
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -189,9 +190,18 @@ def test_rocm_is_asked_and_kept_with_its_libraries(machine: Machine) -> None:
 def test_model_only_leaves_the_server(machine: Machine) -> None:
     assert machine.set_up(backend="cpu") == 0
     before = choice.read(machine.home)
-    assert machine.set_up(model="vision", model_only=True, backend="cuda") == 0
+    assert machine.set_up(model="vision", model_only=True) == 0
     assert choice.read(machine.home) == replace(before, model="vision")
     assert "llama-cuda.tar.gz" not in machine.asked
+    with pytest.raises(CannotStart, match="--model-only leaves the llama-server as it is: leave --backend cuda out"):
+        machine.set_up(model="vision", model_only=True, backend="cuda")
+
+
+def test_what_wins_over_the_choice_is_told(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
+    machine.environment |= {"LLAMA_SERVER": "mine", "MODEL": "", "MMPROJ": "mine.gguf"}
+    assert machine.set_up(backend="cpu") == 0
+    said = capfd.readouterr().out
+    assert re.findall(r"^(\w+) is set, and wins over that", said, re.MULTILINE) == ["LLAMA_SERVER", "MMPROJ"]
 
 
 def test_a_file_of_ones_own_becomes_the_choice(machine: Machine, tmp_path: Path) -> None:
@@ -214,8 +224,8 @@ def test_a_dry_run_tells_and_leaves_no_trace(machine: Machine, capfd: pytest.Cap
     assert not machine.home.models.exists()
     for told in (
         "Model vision",
-        f"mmproj.gguf from Hugging Face o/r@{'r' * 40}, SHA-256 ",
-        f"llama-cuda.tar.gz from {machine.host.address}/b1/llama-cuda.tar.gz, SHA-256 ",
+        f"{machine.home.models / 'mmproj.gguf'}\n    from Hugging Face o/r@{'r' * 40}\n    SHA-256 ",
+        f"{machine.home.runtimes / 'archives' / 'cudart.tar.gz'}\n      from {machine.host.address}/b1/cudart.tar.gz\n",
         "rocm: passed over, no rocm here",
         str(machine.home.choice),
     ):
@@ -324,7 +334,7 @@ def test_interrupted_anywhere_the_next_run_resumes(machine: Machine, number: sig
         assert child.returncode == -number
     else:
         assert child.returncode == 130, err
-        assert "Interrupted; the next run goes on from here" in out
+        assert "Interrupted; run it again to go on" in out
     assert choice.read(machine.home) == Chosen()
     machine.host.go_on.set()
     out, err = (again := start(machine)).communicate(timeout=60)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from jev_local.backend.port import Backend
+from jev_local.called import called
 from jev_local.core.answers import Reading, answer
 from jev_local.core.explain import why_not_kept
 from jev_local.core.labels import NotEnoughLabels
@@ -86,8 +87,8 @@ class Decider:
         """
         if album and not self._session.info.vision:
             raise InvalidRequest(
-                "This model does not see images. Start the inference server with a vision model and its projector: "
-                "--model PATH --mmproj PATH."
+                "This model does not see images. Start the inference server with one that does: "
+                f"`{called('setup')} --model vision` fetches it, --model PATH --mmproj PATH name files of yours."
             )
         tally = Tally()
         asked = [question for question in questions if width(question) > 1]

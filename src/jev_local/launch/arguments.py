@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jev_local import __version__
@@ -56,7 +56,7 @@ saved states in memory instead of on a disk; both servers have to know where:
 
 BACKEND_EXAMPLES = f"""\
 examples:
-  jev-local backend                                    the starter model on port {BACKEND_PORT}
+  jev-local backend                                    what set-up chose, else starter, on port {BACKEND_PORT}
   MODEL=smollm2 CTX_SIZE=4096 jev-local backend        a small one
   LLAMA_SERVER=~/llama.cpp/llama-server jev-local backend
 """
@@ -68,7 +68,7 @@ choice of every later start. Interrupted, the next run resumes. No package of th
 
 SETUP_EXAMPLES = """\
 examples:
-  jev-local setup                                the model text, and the best llama-server that works here
+  jev-local setup                                text, or what was chosen before, and the best llama-server that works
   jev-local setup --model vision                 a model that sees images, with its projector
   jev-local setup --model vision --backend rocm  on an AMD GPU, or not at all
   jev-local setup --model starter --model-only   another model; the llama-server stays
@@ -239,11 +239,21 @@ def as_called(text: str) -> str:
     return re.sub(rf"jev-local ({'|'.join(SCRIPTS)})\b", lambda found: called(found[1]), text)
 
 
+def parse(own: Sequence[str]) -> argparse.Namespace:
+    """The command line without what follows --. What it does not know is told by the command that was named."""
+    parsed, foreign = parser().parse_known_args(own)
+    if foreign:
+        hint = f"; options of the API go behind --: {called('up')} -- {' '.join(foreign)}"
+        is_up = parsed.command == "up" and foreign[0].startswith("--")
+        parsed.complain(f"unrecognized arguments: {' '.join(foreign)}{hint if is_up else ''}")
+    return parsed
+
+
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """The whole command line. `complain` of what it parses ends the program with a word of the command's own."""
 
     def command(name: str, text: str, epilog: str, *, about: str | None = None) -> argparse.ArgumentParser:
-        return commands.add_parser(
+        made = commands.add_parser(
             name,
             prog=called(name),
             help=text,
@@ -252,6 +262,8 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        made.set_defaults(complain=made.error)
+        return made
 
     root = argparse.ArgumentParser(
         prog="jev-local", description="Start the local System One service.", allow_abbrev=False
@@ -277,6 +289,6 @@ def parser() -> argparse.ArgumentParser:
     setup.add_argument(
         "--backend", choices=("auto", *BACKENDS), default="auto", help="what to compute on (%(default)s)"
     )
-    setup.add_argument("--model-only", action="store_true", help="leave the llama-server as it is")
+    setup.add_argument("--model-only", action="store_true", help="leave the llama-server as it is; not with --backend")
     setup.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     return root

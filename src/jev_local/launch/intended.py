@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from jev_local.called import called
@@ -93,3 +94,13 @@ def _server(environment: Mapping[str, str], chosen: choice.Chosen) -> tuple[Path
 
 def has_wheel() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None
+
+
+def wheel_requirement() -> str:
+    """The wheel with a llama-server in it, in the version that this distribution was measured with."""
+    try:
+        required = metadata.requires("jev-local") or []
+    except metadata.PackageNotFoundError:  # run from its sources, never installed
+        required = []
+    wheels = (line.partition(";")[0].strip() for line in required)
+    return next((wheel for wheel in wheels if wheel.startswith("xllamacpp")), "xllamacpp")

@@ -25,6 +25,7 @@ from rich.progress import (
 
 QUIET = 1.0  # seconds before the first line in a pipe
 INTERVAL = 10.0  # seconds between lines in a pipe
+SLOWEST = 10_000.0  # bytes a second; below, what is left would be told in days
 
 
 def say(text: str) -> None:
@@ -126,9 +127,11 @@ class Meter(AbstractContextManager["Meter"]):
         self._progress.stop()
 
     def at(self, done: int, total: int | None = None) -> None:
-        """`done` bytes are there, of `total` if that is known only now."""
+        """`done` bytes are there, of `total` if that is known only now. More than that (a wheel beside what came out
+        of it) is shown as all."""
         self._total = total or self._total
-        self._progress.update(self._task, completed=min(done, self._total or done), total=self._total)
+        done = min(done, self._total or done)
+        self._progress.update(self._task, completed=done, total=self._total)
         now = self._clock()
         if self._since is None or done < self._since[1]:  # what an earlier run left is not speed, and starting again
             self._since = now, done
@@ -145,5 +148,5 @@ class Meter(AbstractContextManager["Meter"]):
         if now <= begun or done <= before:
             return told
         speed = (done - before) / (now - begun)
-        left = "" if self._total is None else f", {max(0, self._total - done) / speed:.0f} s left"
+        left = "" if self._total is None or speed < SLOWEST else f", {(self._total - done) / speed:.0f} s left"
         return f"{told}, {speed / 1e6:.1f} MB/s{left}"

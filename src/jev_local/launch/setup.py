@@ -15,7 +15,7 @@ from jev_local.launch.errors import CannotStart, NotFetched
 from jev_local.launch.fetch import fetch
 from jev_local.launch.home import Home
 from jev_local.launch.install import Installed, Unfit, install
-from jev_local.launch.intended import has_wheel
+from jev_local.launch.intended import has_wheel, wheel_requirement
 from jev_local.launch.models import Model, choose, require_gguf
 from jev_local.launch.progress import say
 from jev_local.launch.runtimes import Runtime, candidates
@@ -36,6 +36,10 @@ class Wishes:
 
 def run(wishes: Wishes, environment: Mapping[str, str], home: Home) -> int:
     """0 when all that was wished for is there and kept. CannotStart says what is not, and nothing is kept then."""
+    if wishes.model_only and wishes.backend != "auto":
+        raise CannotStart(
+            f"--model-only leaves the llama-server as it is: leave --backend {wishes.backend} out", code=2
+        )
     before = choice.read(home)
     name = wishes.model or before.model or DEFAULT_MODEL
     model = choose(name)
@@ -55,9 +59,9 @@ def run(wishes: Wishes, environment: Mapping[str, str], home: Home) -> int:
                     fetch(pinned, home.models, log=home.fetch_log)
             choice.write(home, replace(after, model=name))
     except KeyboardInterrupt:
-        say("Interrupted; the next run goes on from here")
+        say("Interrupted; run it again to go on")
         return 130
-    say(setup_plan.farewell(replace(after, model=name), home))
+    say(setup_plan.farewell(replace(after, model=name), home, environment))
     return 0
 
 
@@ -89,8 +93,8 @@ def _with_runtime(wishes: Wishes, runtimes: tuple[Runtime, ...], environment: Ma
         say(f"llama-server for {runtime.backend}: passed over, {reason}")
     if not has_wheel():
         raise CannotStart(
-            "no llama-server can be had here: install the one in the wheel (pip install 'jev-local[local]'), or name "
-            "one of yours with LLAMA_SERVER"
+            f"no llama-server can be had here: install the one in the wheel (pip install {wheel_requirement()}), or "
+            "name one of yours with LLAMA_SERVER"
         )
     say(
         f"No official build could be taken: {called('up')} uses the server in the xllamacpp wheel, which runs on any "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jev_local.called import called
@@ -10,7 +10,8 @@ from jev_local.launch import drivers
 from jev_local.launch.choice import Chosen
 from jev_local.launch.fetch import is_verified
 from jev_local.launch.home import Home
-from jev_local.launch.intended import has_wheel
+from jev_local.launch.install import ARCHIVES
+from jev_local.launch.intended import has_wheel, wheel_requirement
 from jev_local.launch.models import Model
 from jev_local.launch.pins import HubSource, Pinned, UrlSource
 from jev_local.launch.runtimes import Runtime
@@ -24,7 +25,7 @@ def told(home: Home, *, name: str, model: Model | Path, runtimes: Sequence[Runti
     if isinstance(model, Path):
         lines.append(f"  a file of yours: {model}")
     else:
-        lines += [_file(pinned, home.models) for pinned in model.files]
+        lines += [line for pinned in model.files for line in _file(pinned, home.models)]
     if model_only:
         lines.append("llama-server: left as it is (--model-only)")
     else:
@@ -32,9 +33,9 @@ def told(home: Home, *, name: str, model: Model | Path, runtimes: Sequence[Runti
         lines.append("llama-server, the first of these that works here:" if auto else "llama-server:")
         lines += [line for runtime in runtimes for line in _runtime(runtime, home, auto=auto)]
         if auto:
-            there = "" if has_wheel() else "; it is not installed (pip install 'jev-local[local]')"
+            there = "" if has_wheel() else f"; it is not installed (pip install {wheel_requirement()})"
             lines.append(f"  wheel: the server in the xllamacpp wheel, where none of the others can be had{there}")
-    lines.append(f"The choice is kept in {home.choice}")
+    lines.append(f"The choice will be kept in {home.choice}")
     return "\n".join(lines)
 
 
@@ -43,15 +44,20 @@ def _runtime(runtime: Runtime, home: Home, *, auto: bool) -> list[str]:
         return [f"  {runtime.backend}: passed over, {reason}"]
     if is_unpacked(folder := home.runtimes / runtime.name, runtime.archives):
         return [f"  {runtime.backend}: is there, {folder}"]
-    return [f"  {runtime.backend}:", *(f"  {_file(archive, home.runtimes)}" for archive in runtime.archives)]
+    files = [line for archive in runtime.archives for line in _file(archive, home.runtimes / ARCHIVES)]
+    return [f"  {runtime.backend}, unpacked into {folder}:", *(f"  {line}" for line in files)]
 
 
-def _file(pinned: Pinned, folder: Path) -> str:
+def _file(pinned: Pinned, folder: Path) -> list[str]:
     target = folder / pinned.file
     if is_verified(pinned, target):
-        return f"  {target}: is there"
-    size = f" ({pinned.size / 1e6:.0f} MB)" if pinned.size else ""
-    return f"  {pinned.file}{size} from {' or '.join(map(_origin, pinned.sources))}, SHA-256 {pinned.sha256}"
+        return [f"  {target}: is there"]
+    size = f", {pinned.size / 1e6:.0f} MB" if pinned.size else ""
+    return [
+        f"  {target}{size}",
+        f"    from {' or '.join(map(_origin, pinned.sources))}",
+        f"    SHA-256 {pinned.sha256}",
+    ]
 
 
 def _origin(source: object) -> str:
@@ -60,13 +66,15 @@ def _origin(source: object) -> str:
     return source.url if isinstance(source, UrlSource) else "wheels on the package index"
 
 
-def farewell(chosen: Chosen, home: Home) -> str:
-    """What is kept, and how to go on."""
+def farewell(chosen: Chosen, home: Home, environment: Mapping[str, str]) -> str:
+    """What is kept, what of the environment wins over it, and how to go on."""
+    louder = [name for name in ("LLAMA_SERVER", "MODEL", "MMPROJ") if environment.get(name)]
     on = f"llama-server for {chosen.backend}" if chosen.server else "the server in the wheel"
     return "\n".join(
         (
             f"Kept in {home.choice}: {called('up')} starts {chosen.model} with {on}; --model NAME|PATH takes another "
             "model for one start",
+            *(f"{name} is set, and wins over that for as long as it is" for name in louder),
             f"Next: {called('up')}",
         )
     )
