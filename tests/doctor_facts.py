@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jev_local.doctor.facts import Api, Backend, Chosen, Facts, File, Installed, Memory, Room, Settings, Speed, Store
-from jev_local.doctor.starting import Commands
+from jev_local.doctor.calls import Commands
+from jev_local.doctor.facts import (
+    Api,
+    Backend,
+    Chosen,
+    Facts,
+    File,
+    Folder,
+    Installed,
+    Memory,
+    Room,
+    Settings,
+    Speed,
+    Store,
+)
 from jev_local.settings import DEFAULT_API_URL, DEFAULT_BACKEND_URL, GIB, MIB
 
-COMMANDS = Commands(setup="SETUP", up="UP", backend="BACKEND", serve="SERVE", ask="ASK")
+COMMANDS = Commands(setup="SETUP", up="UP", backend="BACKEND", serve="SERVE", ask="ASK", install="INSTALL")
+
+FOLDER = Folder("/home", is_there=True, writable=True, free=50 * GIB)
 
 INSTALLED = Installed(
     package="1.2.3",
@@ -16,7 +31,8 @@ INSTALLED = Installed(
     wheel="2026.10.11549",
     runtimes=(),
     llama_server=None,
-    models_folder="/models",
+    models_folder=replace(FOLDER, path="/models"),
+    cache_folder=replace(FOLDER, path="/cache"),
     models=(),
 )
 
@@ -35,7 +51,7 @@ SETTINGS = Settings(
 CHOSEN = Chosen(
     model="text",
     model_from="set-up",
-    weights=File("/models/text.gguf", 1200 * MIB),
+    weights=File("/models/text.gguf", 1200 * MIB, is_pinned=True),
     projector=None,
     server="/runtimes/llama-server",
     server_from="set-up",

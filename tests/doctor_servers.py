@@ -37,9 +37,11 @@ Answers = Mapping[str, tuple[int, Any]]
 
 
 @contextmanager
-def answering(answers: Answers, seen: list[tuple[str, str | None, bytes]] | None = None) -> Iterator[str]:
+def answering(
+    answers: Answers, seen: list[tuple[str, str | None, bytes]] | None = None, *, port: int = 0
+) -> Iterator[str]:
     """A server that answers each path with its status and document (bytes as they are), others with 404; `seen` gets
-    path, key and body of what it was asked."""
+    path, key and body of what it was asked. `port` 0: one that is free."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -61,7 +63,7 @@ def answering(answers: Answers, seen: list[tuple[str, str | None, bytes]] | None
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:

@@ -14,8 +14,15 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 READMES = (ROOT / "README.md", ROOT / "README.ja.md")
 COMMANDED = [path for path in (*READMES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *PAGES) if path.exists()]
 """Documents whose commands are held to be right."""
-LINKED = sorted({*COMMANDED, *ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *ROOT.glob("*/README.md")})
-"""Documents whose links are."""
+FOLDERS = ("docs", "examples", "native", "scripts", "src", "tests", "tools")
+LINKED = sorted(
+    {
+        *ROOT.glob("*.md"),
+        ROOT / "sample_pics" / "README.md",  # what else lies there is somebody's own
+        *(path for folder in FOLDERS for path in (ROOT / folder).glob("**/*.md")),
+    }
+)
+"""Documents whose links are: every one of the checkout."""
 
 FENCE = re.compile(r"^(`{3,})([^\n`]*)\n(.*?)^\1`*[ ]*$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
@@ -27,7 +34,8 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 NAME = re.compile(r"(?<![\w$.…-])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?![\w…])")
 """An option, and a variable of two words or more."""
 
-OTHERS_READ = frozenset(("PIP_INDEX_URL", "HF_TOKEN", "HF_HUB_OFFLINE", "HTTPS_PROXY"))
+PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"))
+OTHERS_READ = frozenset(("PIP_INDEX_URL", "HF_TOKEN", "HF_HUB_OFFLINE")) | PROXIES
 """Variables that libraries read and people have to know of."""
 
 

@@ -31,14 +31,9 @@ def parser(name: str) -> argparse.ArgumentParser:
     """KeyError where there is no such command."""
     if name == "scripts/test":
         return _pytest()
-    if name.startswith("jev-local "):
-        from jev_local.launch.arguments import parser as made
-
-        return commands_of(made())[name.partition(" ")[2]]
-    if name.startswith("systemone "):
-        from jev_local.cli_arguments import parser as made
-
-        return commands_of(made())[name.partition(" ")[2]]
+    if name.startswith(("jev-local ", "systemone ")):
+        whole_name, _, command = name.partition(" ")
+        return commands_of(whole(whole_name))[command]
     if name == "jev_local.launch.image_cache":
         from jev_local.launch.image_cache import parser as made
 
@@ -46,6 +41,14 @@ def parser(name: str) -> argparse.ArgumentParser:
     if name == "scripts/bootstrap.py":
         return _bootstrap()
     return _caught(_module(name))
+
+
+def whole(name: str) -> argparse.ArgumentParser:
+    """Of `jev-local` or `systemone`, all commands in it."""
+    from jev_local import cli_arguments
+    from jev_local.launch import arguments
+
+    return (arguments if name == "jev-local" else cli_arguments).parser()
 
 
 @cache
@@ -93,11 +96,8 @@ def names() -> tuple[str, ...]:
 
 
 def _names() -> Iterator[str]:
-    from jev_local.cli_arguments import parser as asks
-    from jev_local.launch.arguments import parser as starts
-
-    yield from (f"jev-local {word}" for word in commands_of(starts()))
-    yield from (f"systemone {word}" for word in commands_of(asks()))
+    for name in ("jev-local", "systemone"):
+        yield from (f"{name} {word}" for word in commands_of(whole(name)))
     yield "jev_local.launch.image_cache"
     for path in sorted((ROOT / "scripts").glob("*.py")):
         if "argparse" in path.read_text("utf-8") or "build_image_cache import" in path.read_text("utf-8"):

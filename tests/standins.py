@@ -69,6 +69,15 @@ class StandIn:
     linked_size: int | None = None
     """What the hub says of the size, where that is not true."""
 
+    most: int | None = None
+    """Bytes that one piece has at most: fewer than was asked for, and said so, which HTTP allows."""
+
+    says: dict[str, str] = field(default_factory=dict)
+    """Header -> what a reply says in it, true or not; empty: it is left out."""
+
+    drops: bytes = b""
+    """Headers, or replies before the reply, that come for ever, one at a time."""
+
     redirects: dict[str, str] = field(default_factory=dict)
     """Path -> the address that has it. The hub says the size all the same where it has the file itself."""
 
@@ -144,7 +153,13 @@ def _handler(state: StandIn) -> type[BaseHTTPRequestHandler]:
             )
             path = self.path.partition("?")[0]
             content = state.files.get(path)
-            if self.command == "HEAD" and state.head_status:
+            if state.drops:
+                self.close_connection = True
+                if not state.drops.startswith(b"HTTP/"):
+                    self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+                while not state.go_on.wait(0.05):
+                    self.wfile.write(state.drops)
+            elif self.command == "HEAD" and state.head_status:
                 self.refuse(state.head_status)
             elif self.command == "GET" and state.statuses:
                 self.refuse(state.statuses.pop(0))
@@ -158,6 +173,10 @@ def _handler(state: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.refuse(404)
             else:
                 self.give(path, content)
+
+        def send_header(self, keyword: str, value: str) -> None:
+            if value := state.says.get(keyword, value):
+                super().send_header(keyword, value)
 
         def refuse(self, status: int) -> None:
             self.send_response(status)
@@ -178,12 +197,13 @@ def _handler(state: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.refuse(416)
                 return
             begin = max(0, begin - state.range_shift)
+            end = min(len(content), begin + (state.most or len(content))) if asked else len(content)
             self.send_response(206 if asked else 200)
             if asked:
-                self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+                self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{len(content)}")
             self.describe(path, content)
             if state.length == "told":
-                self.send_header("Content-Length", str(len(content) - begin))
+                self.send_header("Content-Length", str(end - begin))
             elif state.length == "chunked":
                 self.send_header("Transfer-Encoding", "chunked")
             else:
@@ -191,7 +211,7 @@ def _handler(state: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
             self.end_headers()
             if self.command == "GET":
-                self.pour(content[begin:])
+                self.pour(content[begin:end])
 
         def pour(self, body: bytes) -> None:
             cut = state.cuts.pop(0) if state.cuts else None

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from documents import ROOT, blocks, prose, spans, spans_of, tables, text
+from documents import READMES, ROOT, blocks, by_path, prose, spans, spans_of, tables, text
 from jev_local.errors import JevError
 from jev_local.launch.models import CATALOGUE
 from jev_local.launch.runtimes import RUNTIMES
+from jev_local.launch.sources import SPARE
 from jev_local.web.openapi import document
 from jev_local.wire import headers, problems
 from test_layers import MAY_IMPORT, ROOMS, edges, room
@@ -109,6 +111,37 @@ def test_set_up_has_every_model_and_its_licence() -> None:
     assert [spans_of(row[0])[0] for row in table.rows if "projector" in row[1]] == [
         name for name, model in CATALOGUE.items() if model.projector
     ]
+
+
+def test_set_up_tells_what_a_small_disk_needs_for_the_smallest_model() -> None:
+    size = CATALOGUE["smollm2"].weights.size
+    assert size is not None
+    assert f"{size / 1e6:.0f} MB ({(size + SPARE) / 1e6:.0f} MB have to be free" in text(ROOT / "docs" / "set-up.md")
+    assert f"a file's size and {SPARE >> 20} MiB more" in text(ROOT / "docs" / "set-up.md")
+
+
+@pytest.mark.parametrize("path", by_path(READMES))
+def test_a_readme_names_the_licence_of_every_model(path: Path) -> None:
+    for model in CATALOGUE.values():
+        assert all(pinned.licence in text(path) for pinned in model.files), model.name
+
+
+@pytest.mark.parametrize("path", by_path(READMES))
+def test_a_readme_quotes_the_state_cache_as_it_was_measured(path: Path) -> None:
+    measured = next(one for one in tables(ROOT / "docs" / "state-cache.md") if one.head[0] == "case")
+    rows = {row[0]: dict(zip(measured.head, row, strict=True)) for row in measured.rows}
+    warm = median(rows["1025"]["off"]) / median(rows["warm"]["auto"])
+    plain = " ".join(text(path).split())
+    for factor in (float(rows["1025"]["off/auto"]), warm):
+        assert re.search(rf"\b{factor:.1f} (?:times|倍)", plain)
+    assert rows["1025"]["auto/floor"] in plain
+    explained = f"{median(rows['1025']['off']):,.0f} / {median(rows['warm']['auto']):,.0f} ms"
+    assert explained in text(ROOT / "docs" / "state-cache.md")
+
+
+def median(cell: str) -> float:
+    """Milliseconds; least and most follow it."""
+    return float(cell.partition(" ")[0].replace(",", ""))
 
 
 def test_set_up_has_every_machine_and_the_order_of_its_backends() -> None:

@@ -12,16 +12,29 @@ import pytest
 import commands
 import parsers
 import variables
-from documents import COMMANDED, NAME, OTHERS_READ, ROOT, Table, by_path, shown, spans, spans_of, tables
-from jev_local.backend.embedded import CPU_BATCH, DEFAULT_CONTEXT, DEFAULT_PARALLEL
+from documents import (
+    COMMANDED,
+    NAME,
+    OTHERS_READ,
+    ROOT,
+    Table,
+    by_path,
+    headings,
+    prose,
+    shown,
+    spans,
+    spans_of,
+    tables,
+)
+from jev_local.backend.embedded import CPU_BATCH, DEFAULT_CONTEXT, DEFAULT_PARALLEL, NOT_INHERITED
 from jev_local.launch.arguments import size_text
 from jev_local.launch.image_build import DEFAULT_LIMIT
 from jev_local.settings import DEFAULT_CHAT_SLOTS, DEFAULT_KEY
 
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 
-NOT_READ = {"LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_SERVER_SLOTS_DEBUG"}
-"""Variables of llama-server that people are told to leave unset, or that it is started without."""
+NOT_READ = set(NOT_INHERITED) - {"JEV_API_KEY"}
+"""Variables of llama-server that it is started without."""
 
 NO_VARIABLES = {"MAY_IMPORT", "JEV_IMAGE_CACHE"}
 """Words of that shape that are none."""
@@ -50,6 +63,19 @@ def described(name: str) -> dict[str, str]:
 
 def test_no_program_is_documented_that_is_not_there() -> None:
     assert set(options()) <= set(parsers.names())
+
+
+def test_every_program_of_the_checkout_has_a_heading() -> None:
+    named = {word.removeprefix("./") for _, heading in headings(CONFIGURATION) for word in re.split(r"[`, ]+", heading)}
+    programs = [*ROOT.glob("*.sh"), *ROOT.glob("*.py"), ROOT / "scripts" / "test"]
+    programs += [path for path in (ROOT / "scripts").glob("*.py") if "__main__" in path.read_text("utf-8")]
+    assert {shown(path) for path in programs} - named == set()
+
+
+@pytest.mark.parametrize("name", ["jev-local", "systemone"])
+def test_how_to_get_the_version_is_documented(name: str) -> None:
+    assert f"{name} --version" in spans(CONFIGURATION)
+    assert "--version" in parsers.whole(name).format_help()
 
 
 @pytest.mark.parametrize("name", parsers.names())
@@ -112,6 +138,11 @@ def documented_variables() -> set[str]:
 def test_every_variable_that_is_read_is_documented_and_no_other() -> None:
     assert documented_variables() - OTHERS_READ == variables.read()
     assert documented_variables() >= OTHERS_READ
+
+
+def test_what_the_inference_server_is_started_without_is_told() -> None:
+    (said,) = re.findall(r"^The inference server is started without (.+?)\. ", prose(CONFIGURATION), re.M | re.DOTALL)
+    assert spans_of(said) == list(NOT_INHERITED)
 
 
 @pytest.mark.parametrize(

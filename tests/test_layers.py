@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "engine": ("engine",),
     "wire": ("wire",),
     "app": ("app", "web"),
-    "client": ("client", "explained", "received", "inputs"),
+    "client": ("client", "exchange", "line", "explained", "received", "inputs"),
     "screen": ("rows", "safe_text", "terminal"),
     "cli": ("cli", "cli_arguments", "cli_explain", "output_file"),
     # Looks at everything and starts nothing.

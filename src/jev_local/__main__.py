@@ -13,6 +13,7 @@ from jev_local.launch.arguments import add_api_options, api_settings, parse, siz
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.exposure import warning
 from jev_local.launch.home import home
+from jev_local.launch.progress import forget, murmur, say
 from jev_local.safe_text import clean
 from jev_local.settings import DEFAULT_KEY, ApiSettings
 
@@ -32,12 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _up(parsed, for_api)
         return {"backend": _backend, "setup": _setup, "serve": _serve}[parsed.command](parsed)
     except CannotStart as reason:
-        print(f"jev-local: {reason.message}", file=sys.stderr)
+        murmur(f"jev-local: {reason.message}")
         return reason.code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `./run.sh | head`: nobody reads on
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        forget(sys.stdout)
         return 141  # what shells say of a program that SIGPIPE ended
 
 
@@ -120,9 +121,9 @@ def _serve(parsed: argparse.Namespace) -> int:
     from jev_local import serve  # noqa: PLC0415
 
     settings = api_settings(parsed, os.environ)
-    print(in_force(settings, os.environ), flush=True)
+    say(in_force(settings, os.environ))
     if (line := warning(settings)) is not None:
-        print(line, file=sys.stderr, flush=True)
+        murmur(line)
     try:
         return serve.run(settings)
     except KeyboardInterrupt:  # uvicorn ends well and then raises the signal once more

@@ -71,7 +71,8 @@ examples:
 
 DOCTOR = """\
 Say what is installed, chosen, reachable and running, what it takes of the memory, how fast a decision is, and what to
-do next. One decision is really made, where the API is ready. Nothing is fetched, started or changed.
+do next. One decision is really made, where the API is ready. Nothing is fetched, started or changed; in a new checkout,
+systemone_client.py makes .venv first.
 """
 
 DOCTOR_EXAMPLES = """\
@@ -90,10 +91,10 @@ examples:
   systemone doctor
   systemone doctor --url http://10.0.0.5:8080 --key "$KEY" --timeout 600
   systemone doctor --format json | jq .next.command
-  systemone doctor > report.txt                for a report; there are no keys and no texts in it
+  systemone doctor > report.txt                for a report: no keys and no texts are in it; paths and addresses are
 
 exit codes:
-  0 a decision was made   1 none can be made: see `next`   2 bad usage
+  0 a decision was made   1 none was: see `next`   2 bad usage
 """
 
 

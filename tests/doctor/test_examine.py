@@ -11,67 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 
+from doctor_house import House
 from doctor_servers import DECIDED, READY, answering
 from jev_local.client import UnusableServer
-from jev_local.doctor import examine, layout, reachable
-from jev_local.doctor.facts import Facts, Step
-from jev_local.launch import fetch, runtimes
-from jev_local.launch.models import CATALOGUE
-from programs import free_port
-
-Looked = tuple[Facts, Step]
-
-
-class House:
-    """A JEV_HOME, and a look around it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.models, self.cache = root / "models", root / "cache"
-        self.environment = {"JEV_HOME": str(root), "PATH": os.environ["PATH"]}
-        self.url = f"http://127.0.0.1:{free_port()}"
-        self.backend_url = f"http://127.0.0.1:{free_port()}"
-        self.key = "sesame"
-
-    def put(self, path: Path, content: bytes) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-        return path
-
-    def look(self, **environment: str) -> Looked:
-        wishes = examine.Wishes(url=self.url, backend_url=self.backend_url, key=self.key, timeout=5)
-        before = self.everything()
-        found = examine.examine(wishes, self.environment | environment)
-        assert self.everything() == before
-        json.dumps(layout.document(*found))
-        layout.text(*found, "utf-8")
-        return found
-
-    def everything(self) -> dict[str, tuple[int, int]]:
-        if not os.path.isdir(self.root):
-            return {}
-        return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in self.root.rglob("*")}
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(reachable, "HUB", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(runtimes, "RELEASE", f"http://127.0.0.1:{free_port()}/releases")
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path / "home")
-
-
-@pytest.fixture
-def furnished(house: House, tiny_model: Path) -> House:
-    house.environment["MODEL"] = str(tiny_model)
-    return house
+from jev_local.doctor import layout
 
 
 def test_an_empty_machine(house: House) -> None:
@@ -86,7 +32,9 @@ def test_an_empty_machine(house: House) -> None:
     assert "Hugging Face cannot be reached. The package index has it too" in step.says
     assert not facts.can_decide
     facts, step = house.look(MODEL="text")
-    assert "Hugging Face cannot be reached: connect this machine" in step.says
+    assert "Hugging Face cannot be reached: connect this machine, or take starter, which the package" in step.says
+    facts, _ = house.look(MODEL="smollm2")
+    assert facts.hosts == ()
 
 
 def test_an_empty_machine_with_a_network(house: House) -> None:
@@ -113,28 +61,38 @@ def test_a_model_that_is_there(furnished: House, tiny_model: Path) -> None:
     assert step.says == "All that is needed is here: start it."
 
 
-def test_files_of_the_catalogue(house: House) -> None:
-    starter, smollm2, text = (CATALOGUE[name].weights for name in ("starter", "smollm2", "text"))
-    fetch.remember(starter, house.put(house.models / starter.file, b"GGUF"))
-    house.put(house.models / smollm2.file, b"GGUF..")
-    house.put(house.models / f".fetching-{text.file}" / "hub" / "part", b"12345")
-    house.put(house.models / f"{text.file}.wrong", b"123")
-    facts, _ = house.look()
+def test_a_place_where_nothing_can_be_made(house: House) -> None:
+    house.root.mkdir()
+    house.cache.symlink_to(house.root / "nowhere")
+    facts, step = house.look()
     assert facts.installed is not None
-    assert [(file.model, file.state, file.bytes) for file in facts.installed.models] == [
-        ("starter", "verified", 4),
-        ("smollm2", "unverified", 6),
-        ("text", "partial", 5),
-        ("text", "wrong", 3),
-    ]
+    assert not facts.installed.cache_folder.writable
+    assert f"{house.cache} cannot be made" in step.says
 
 
-def test_a_damaged_model(house: House) -> None:
-    path = house.put(house.root / "model.gguf", b"GGUF\3\0\0\0")
-    facts, step = house.look(MODEL=str(path))
-    assert facts.memory is not None
-    assert facts.memory.trouble == "it ends within its header: it is incomplete"
-    assert "of no use: it ends within its header" in step.says
+def test_names_and_passwords_go_no_further(furnished: House) -> None:
+    rude = READY | {"status": "unavailable", "reason": "http://u:secret@behind is not reachable"}
+    del furnished.environment["MODEL"]
+    with answering({"/ready": (503, rude)}) as furnished.url:
+        for endpoint in ("https://u:secret@127.0.0.1:1/a?token=secret", "https://u:secret/x@h", "u:secret@h"):
+            facts, step = furnished.look(MODEL="text", HF_ENDPOINT=endpoint)
+            assert not facts.hosts[0].reachable
+            shown = layout.text(facts, step, "utf-8") + json.dumps(layout.document(facts, step))
+            assert "secret" not in shown
+            assert "http://behind is not reachable" in shown
+    for setting in ("MODEL", "LLAMA_SERVER", "MMPROJ", "SLOT_CACHE_DIR"):
+        shown = repr(furnished.look(**{setting: "https://u:secret@h/model.gguf"}))
+        assert "secret" not in shown
+        assert "h/model.gguf" in shown or setting == "SLOT_CACHE_DIR"
+
+
+def test_a_hub_that_is_switched_off_is_not_asked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with answering({"/": (200, {})}, seen := []) as hub:
+        facts, step = house.look(HF_ENDPOINT=hub, MODEL="text")
+    assert (facts.hosts[0].reachable, facts.hosts[0].says) == (False, "Hugging Face is switched off by HF_HUB_OFFLINE")
+    assert seen == []
+    assert "or take starter" in step.says
 
 
 @pytest.mark.parametrize(
@@ -166,12 +124,12 @@ def test_settings_that_make_no_sense(furnished: House, name: str, value: str) ->
     assert step.says == facts.trouble
 
 
-def test_with_a_broken_choice_a_decision_is_made_and_not_enough(house: House) -> None:
+def test_with_a_broken_choice_a_decision_is_made_all_the_same(house: House) -> None:
     house.put(house.cache / "chosen.json", b"{")
     with answering({"/ready": (200, READY), "/v1/systemone": (200, DECIDED)}) as house.url:
-        facts, _ = house.look()
-    assert facts.speed.state == "answered"
-    assert not facts.can_decide
+        facts, step = house.look()
+    assert facts.can_decide
+    assert step.says == facts.trouble
 
 
 @pytest.mark.parametrize("folder", ["x" * 300, "file", "loop"])

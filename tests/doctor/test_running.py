@@ -75,6 +75,12 @@ def test_what_is_not_http_is_another_program() -> None:
         assert api(url, seconds=2).state == "foreign"
 
 
+def test_what_has_no_tls_is_another_program() -> None:
+    with answering({"/ready": (200, READY)}) as url:
+        assert api(url.replace("http:", "https:")).state == "foreign"
+    assert api(f"https://127.0.0.1:{free_port()}").state == "down"
+
+
 def test_an_api() -> None:
     with answering({"/ready": (200, READY)}) as url:
         assert api(url) == Api(url, "ready", "", model="tiny", slots=4, context=8192, build="b11042")
@@ -144,6 +150,17 @@ def test_places_are_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[0].says == "answers 200"
     assert found[1].says == "Connection refused"
     assert found[2].says == "no answer within 0.5 s"
+
+
+@pytest.mark.parametrize("proxy", ["ftp://u:secret@proxy", "socks5://u:secret@127.0.0.1:1"])
+def test_a_proxy_that_is_of_no_use_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    (found,) = reachable.look({"hub": "https://hub.invalid"}, seconds=2)
+    assert not found.reachable
+    assert found.says
+    assert "secret" not in repr(found)
 
 
 def test_what_is_heard_is_plain_json() -> None:

@@ -51,7 +51,7 @@ def test_no_answer_at_all(content: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("status", "state"),
-    [(529, "busy"), (503, "busy"), (401, "wrong key"), (403, "wrong key"), (400, "refused"), (500, "refused")],
+    [(529, "busy"), (503, "not ready"), (401, "wrong key"), (403, "wrong key"), (400, "refused"), (500, "refused")],
 )
 def test_refusals(status: int, state: str) -> None:
     found = measured(status, {"detail": {"error_type": "x", "message": "not today"}})

@@ -15,18 +15,18 @@ from doctor_facts import (
     DEFAULT,
     IDLE,
     INSTALLED,
-    MEMORY,
     NO_API,
     NO_BACKEND,
     NOT_TRIED,
-    STORE,
     WELL,
 )
-from jev_local.doctor.facts import Chosen, Facts, File, Host, Room, Speed
-from jev_local.doctor.steps import next_step, port
-from jev_local.settings import GIB, MIB
+from jev_local.doctor.facts import Facts, File, Host, ModelFile, Speed
+from jev_local.doctor.steps import next_step
+from jev_local.settings import GIB
 
-GONE = File("/models/text.gguf", None)
+GONE = File("/models/text.gguf", None, is_pinned=True)
+TOY = "SmolLM2-135M-Instruct.Q4_1"
+STARTER = ModelFile("starter", "starter.gguf", "verified", GIB)
 HUB = Host("Hugging Face", "https://hub", True, "answers 200")
 NO_HUB = replace(HUB, reachable=False, says="no answer")
 
@@ -43,8 +43,15 @@ def not_ready(reason: str, **changes: object) -> Facts:
     return replace(WELL, api=replace(API, state="unavailable", says=reason), speed=NOT_TRIED, **changes)  # type: ignore[arg-type]
 
 
-def idle(chosen: Chosen, **changes: object) -> Facts:
-    return replace(IDLE, chosen=chosen, **changes)  # type: ignore[arg-type]
+def taken(**changes: object) -> Facts:
+    """A foreign program has the API's port."""
+    return replace(IDLE, api=replace(NO_API, state="foreign"), **changes)  # type: ignore[arg-type]
+
+
+def with_toy(**changes: object) -> Facts:
+    chosen = replace(BY_WHEEL, model="smollm2", model_from="set-up", weights=File(f"/models/{TOY}.gguf", 5))
+    facts = replace(WELL, chosen=chosen, api=replace(API, model=TOY), backend=replace(BACKEND, model=TOY))
+    return replace(facts, **changes)  # type: ignore[arg-type]
 
 
 SLOW = replace(WELL.speed, tokens_per_second=40.0)
@@ -66,14 +73,36 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
         replace(by_wheel(said(SLOW)), chosen=DEFAULT), "a build for this machine is faster", "SETUP --model text",
     ),
     "slow wheel, own file": (
-        replace(by_wheel(said(SLOW)), chosen=replace(BY_WHEEL, model=None, weights=File("/my models/a.gguf", 5))),
-        "faster", "SETUP --model '/my models/a.gguf'",
+        replace(by_wheel(said(SLOW)), chosen=replace(BY_WHEEL, model=None, weights=File("/my models/text.gguf", 5))),
+        "faster", "SETUP --model '/my models/text.gguf'",
     ),
     "quick wheel": (by_wheel(WELL), "All is well", "ASK --state 'I was charged twice.'"),
     "slow build of one's own": (said(SLOW), "All is well", "ASK --state 'I was charged twice.'"),
     "slow wheel elsewhere": (
         replace(by_wheel(said(SLOW)), api=replace(API, is_local=False)), "All is well",
         "ASK --state 'I was charged twice.'",
+    ),
+    "another model than the chosen one": (
+        replace(WELL, api=replace(API, model="qwen")), "All is well, with qwen, which is not the model that is chosen",
+        "ASK --state 'I was charged twice.'",
+    ),
+    "slow wheel, another model": (
+        replace(by_wheel(said(SLOW)), api=replace(API, model="qwen")), "All is well, with qwen",
+        "ASK --state 'I was charged twice.'",
+    ),
+    "a toy": (with_toy(), "smollm2: a toy", "SETUP --model text"),
+    "a toy, no network": (with_toy(hosts=(NO_HUB,)), "smollm2: a toy", "SETUP --model starter"),
+    "a toy, no network, the better one here": (
+        with_toy(hosts=(NO_HUB,), installed=replace(INSTALLED, models=(replace(STARTER, model="text"),))),
+        "smollm2: a toy", "SETUP --model text",
+    ),
+    "a toy by MODEL": (
+        with_toy(chosen=replace(CHOSEN, model="smollm2", model_from="MODEL", weights=File(f"/{TOY}.gguf", 5))),
+        "Leave MODEL out", "SETUP --model text",
+    ),
+    "a toy that is not the chosen one": (with_toy(chosen=CHOSEN), "stop this one, and start that", "UP"),
+    "a toy elsewhere": (
+        with_toy(api=replace(API, model=TOY, is_local=False)), "All is well", "ASK --state 'I was charged twice.'",
     ),
     "speed not told": (by_wheel(said(replace(SLOW, tokens_per_second=None))), "All is well",
                        "ASK --state 'I was charged twice.'"),
@@ -86,30 +115,104 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
     ),
     "too slow": (said(Speed("too slow", "")), "give it more time", "ASK doctor --timeout 600"),
     "too slow with the wheel": (by_wheel(said(Speed("too slow", ""))), "slow", "SETUP --model text"),
-    "refused": (said(Speed("refused", "400: too long")), "refused a plain question: 400: too long", None),
-    "bad answer": (said(Speed("bad answer", "No answer.")), "No answer. Look into its log", "UP"),
-    "went away": (said(Speed("unreachable", "Gone.")), "Gone. Look into its log", "UP"),
+    "refused": (said(Speed("refused", "400: too long")), "refused a plain question: 400: too long", "ASK doctor"),
+    "bad answer": (said(Speed("bad answer", "No answer.")), "No answer. Look into its log, stop both", "UP"),
+    "bad answer elsewhere": (
+        replace(said(Speed("bad answer", "No.")), api=replace(API, is_local=False)), "No. Start it again there",
+        "ASK doctor",
+    ),
+    "went away": (said(Speed("unreachable", "Gone.")), "Gone. Look into its log", "ASK doctor"),
+    "died behind the API": (
+        replace(said(Speed("not ready", "503: The inference server is not reachable. Is it running?")),
+                backend=NO_BACKEND), "its inference server does not: start that", "BACKEND",
+    ),
+    "died behind the API, at another port": (
+        replace(said(Speed("not ready", "503: not reachable")),
+                backend=replace(NO_BACKEND, url="http://127.0.0.1:9097")), "start that", "BACKEND --port 9097",
+    ),
+    "started again behind the API": (
+        replace(said(Speed("not ready", "503: not reachable")), backend=replace(BACKEND, state="loading")),
+        "being loaded", "ASK doctor",
+    ),
+    "made ready again": (said(Speed("not ready", "503: being made ready.")), "being made ready): wait", "ASK doctor"),
+    "died elsewhere": (
+        replace(said(Speed("not ready", "503: not reachable")), api=replace(API, is_local=False), backend=NO_BACKEND),
+        "Start it there", "ASK doctor",
+    ),
     # 4. somebody else
     "another program": (
         replace(IDLE, api=replace(NO_API, state="foreign")), "Another program listens at http://127.0.0.1:8080",
         "UP --port 8081",
     ),
-    "another program elsewhere": (
-        replace(IDLE, api=replace(NO_API, url="http://127.0.0.1:9000/v1", state="foreign")), "correct --url", None,
+    "another program, and the inference server": (taken(backend=BACKEND), "Another program", "SERVE --port 8081"),
+    "another program, and the inference server elsewhere": (
+        taken(backend=replace(BACKEND, url="http://10.0.0.5:8097")), "Another program",
+        "SERVE --port 8081 --backend-url http://10.0.0.5:8097",
     ),
-    "it hangs": (replace(IDLE, api=replace(NO_API, state="hung")), "does not answer: stop it", "UP"),
+    "two other programs": (
+        taken(backend=replace(NO_BACKEND, state="foreign")),
+        "listens at http://127.0.0.1:8080. What listens at http://127.0.0.1:8097 is no inference server",
+        "UP --port 8081 --backend-port 8098",
+    ),
+    "two other programs side by side": (
+        taken(backend=replace(NO_BACKEND, url="http://127.0.0.1:8081", state="hung")), "Stop them",
+        "UP --port 8082 --backend-port 8083",
+    ),
+    "another program, and no model": (
+        taken(chosen=replace(CHOSEN, weights=GONE), hosts=(NO_HUB,)), "take starter", "UP --model starter --port 8081",
+    ),
+    "the inference server in place of the API": (
+        replace(taken(backend=BACKEND), api=replace(NO_API, url=BACKEND.url, state="foreign")),
+        "is not the API: correct --url", "SERVE --port 8098",
+    ),
+    "a path too much": (
+        replace(IDLE, api=replace(NO_API, url="http://127.0.0.1:9000/v1", state="foreign")), "correct --url",
+        "ASK doctor --url http://127.0.0.1:9000",
+    ),
+    "a path too much at the default": (
+        replace(IDLE, api=replace(NO_API, url="http://127.0.0.1:8080/v1", state="foreign")), "correct --url",
+        "ASK doctor",
+    ),
+    "TLS where there is none": (
+        replace(IDLE, api=replace(NO_API, url="https://127.0.0.1:9000", state="foreign")), "correct --url",
+        "ASK doctor --url http://127.0.0.1:9000",
+    ),
+    "another program on another machine": (
+        replace(IDLE, api=replace(NO_API, url="http://10.0.0.5:8080", state="foreign", is_local=False)),
+        "correct --url", "ASK doctor --url http://10.0.0.5:8080",
+    ),
+    "it hangs": (replace(IDLE, api=replace(NO_API, state="hung")), "does not answer. Stop it", "UP --port 8081"),
     # 5. not ready
-    "starting": (replace(WELL, api=replace(API, state="starting"), speed=NOT_TRIED), "being loaded", "ASK doctor"),
+    "tried out": (
+        replace(WELL, api=replace(API, state="starting", says="It is there, and is being tried out."), speed=NOT_TRIED),
+        "is being tried out): wait, and look again", "ASK doctor",
+    ),
     "loading": (not_ready("loading", backend=replace(BACKEND, state="loading")), "being loaded", "ASK doctor"),
     "no inference server": (not_ready("not reachable", backend=NO_BACKEND), "its inference server does not", "BACKEND"),
-    "another reason": (not_ready("Another API serves it."), "Another API serves it.", None),
+    "an inference server that the API does not find": (
+        not_ready("not reachable"), "stop it, and start it in front of this one", "SERVE",
+    ),
+    "another program where its inference server would be": (
+        not_ready("not reachable", backend=replace(NO_BACKEND, state="foreign")), "stop the API",
+        "UP --backend-port 8098",
+    ),
+    "no inference server elsewhere": (
+        not_ready("not reachable", backend=replace(NO_BACKEND, url="http://10.0.0.5:8097")), "start one there",
+        "ASK doctor --backend-url http://10.0.0.5:8097",
+    ),
+    "another reason": (not_ready("Another API serves it."), "Another API serves it.", "ASK doctor"),
+    "another reason, with an inference server somewhere": (
+        not_ready("Another API serves it.", backend=NO_BACKEND), "Another API serves it.", "ASK doctor",
+    ),
     "another reason elsewhere": (
         replace(not_ready("gone", backend=NO_BACKEND),
-                api=replace(API, state="unavailable", says="gone", is_local=False)), "not ready: gone", None,
+                api=replace(API, state="unavailable", says="gone", is_local=False)), "not ready: gone",
+        "ASK doctor",
     ),
     # 6. no API
     "down elsewhere": (
-        replace(IDLE, api=replace(NO_API, url="http://10.0.0.5:8080", is_local=False)), "start the server there", None,
+        replace(IDLE, api=replace(NO_API, url="http://10.0.0.5:8080", is_local=False)), "start the server there",
+        "ASK doctor --url http://10.0.0.5:8080",
     ),
     "API down": (replace(IDLE, backend=BACKEND), "no API: start that", "SERVE"),
     "API down, other ports": (
@@ -118,72 +221,15 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
         "start that", "SERVE --port 9080 --backend-url http://127.0.0.1:9097",
     ),
     "API down, loading": (replace(IDLE, backend=replace(BACKEND, state="loading")), "which waits for it", "SERVE"),
-    "backend hangs": (replace(IDLE, backend=replace(NO_BACKEND, state="hung")), "does not answer: stop it", "UP"),
+    "backend hangs": (
+        replace(IDLE, backend=replace(NO_BACKEND, state="hung")), "does not answer. Stop it", "UP --backend-port 8098",
+    ),
     "backend is another program": (
-        replace(IDLE, backend=replace(NO_BACKEND, state="foreign")), "use another port", "UP --backend-port 8098",
+        replace(IDLE, backend=replace(NO_BACKEND, state="foreign")), "start on another port", "UP --backend-port 8098",
     ),
-    # 7. nothing runs
-    "nothing runs": (IDLE, "All that is needed is here", "UP"),
-    "no server": (
-        idle(DEFAULT, installed=replace(INSTALLED, wheel=None)), "There is no inference server", "SETUP --model text",
-    ),
-    "no server and no model": (
-        idle(replace(DEFAULT, weights=GONE), installed=replace(INSTALLED, wheel=None)),
-        "There is no inference server", "SETUP --model text",
-    ),
-    "server does not run": (
-        idle(replace(CHOSEN, gpus_trouble="libhip is missing")), "does not run here (libhip is missing)",
-        "SETUP --model text",
-    ),
-    "nothing fetched": (
-        idle(replace(DEFAULT, weights=GONE), hosts=(HUB,)), "No model is here yet", "SETUP --model text",
-    ),
-    "chosen model not fetched": (
-        idle(replace(CHOSEN, model="vision", weights=GONE), hosts=(HUB,)), "/models/text.gguf is not here yet",
-        "SETUP --model vision --model-only",
-    ),
-    "projector not fetched": (
-        idle(replace(CHOSEN, model="vision", projector=File("/models/mmproj.gguf", None)), hosts=(HUB,)),
-        "/models/mmproj.gguf is not here yet", "SETUP --model vision --model-only",
-    ),
-    "no network": (
-        idle(replace(CHOSEN, weights=GONE), hosts=(NO_HUB,)), "Hugging Face cannot be reached",
-        "UP --model /path/to/model.gguf",
-    ),
-    "no network, and another source": (
-        idle(replace(DEFAULT, weights=GONE, in_index=True), hosts=(NO_HUB,)), "The package index has it too", "UP",
-    ),
-    "own file is not there": (
-        idle(replace(CHOSEN, model=None, model_from="MODEL", weights=GONE)), "There is no file /models/text.gguf",
-        "UP --model /path/to/model.gguf",
-    ),
-    "damaged": (
-        idle(CHOSEN, memory=replace(MEMORY, trouble="it is incomplete")), "of no use: it is incomplete",
-        "SETUP --model text --model-only",
-    ),
-    "too large": (
-        idle(CHOSEN, memory=replace(MEMORY, verdict="too large", context_that_fits=3072)),
-        "It does not fit into the memory of this machine: take a smaller context", "CTX_SIZE=3072 UP",
-    ),
-    "far too large": (
-        idle(CHOSEN, memory=replace(MEMORY, verdict="too large")), "take a smaller model", "UP --model smollm2",
-    ),
-    "too large for the GPU": (
-        idle(CHOSEN, memory=replace(MEMORY, verdict="too large", room=Room("memory of CUDA0", GIB, GIB, is_gpu=True))),
-        "It does not fit into the memory of CUDA0", "UP --model smollm2",
-    ),
-    "others use it": (
-        idle(CHOSEN, memory=replace(MEMORY, verdict="fits when freed", context_that_fits=2048)),
-        "Others use the memory of this machine just now", "CTX_SIZE=2048 UP",
-    ),
-    "not known": (idle(CHOSEN, memory=replace(MEMORY, verdict="unknown")), "All that is needed is here", "UP"),
-    "full disk": (
-        idle(CHOSEN, memory=replace(MEMORY, store=replace(STORE, free=200 * MIB))),
-        "more than the disk of /slots has free", "UP -- --prefix-cache-bytes 100M",
-    ),
-    "full disk, states there already": (
-        idle(CHOSEN, memory=replace(MEMORY, store=replace(STORE, free=200 * MIB, kept=GIB))),
-        "All that is needed is here", "UP",
+    "no backend elsewhere": (
+        replace(IDLE, backend=replace(NO_BACKEND, url="http://10.0.0.5:8097")), "start it there",
+        "ASK doctor --backend-url http://10.0.0.5:8097",
     ),
 }  # fmt: skip
 
@@ -196,22 +242,8 @@ def test_the_first_thing_that_blocks(case: str) -> None:
     assert step.command == command
 
 
-def test_a_decision_can_be_made_only_where_one_was_and_nothing_is_broken() -> None:
+def test_a_decision_can_be_made_where_one_was() -> None:
     assert WELL.can_decide
+    assert replace(WELL, trouble="broken").can_decide
     assert not IDLE.can_decide
-    assert not replace(WELL, trouble="broken").can_decide
     assert not said(Speed("busy", "")).can_decide
-
-
-@pytest.mark.parametrize(
-    ("url", "number"),
-    [
-        ("http://127.0.0.1:8080", 8080),
-        ("http://h/v1", 80),
-        ("https://h", 443),
-        ("http://[::1]:81/x", 81),
-        ("http://[::1]", 80),
-    ],
-)
-def test_ports_of_urls(url: str, number: int) -> None:
-    assert port(url) == number

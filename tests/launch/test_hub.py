@@ -1,5 +1,8 @@
 """Where the hub's own client says that a file is, and with which credentials."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +11,7 @@ from huggingface_hub import constants
 
 from jev_local.launch import hub, transfer
 from jev_local.launch.pins import HubSource
-from jev_local.launch.transfer import Unreachable
+from jev_local.launch.remote import Unreachable
 from standins import StandIn, hub_path, stand_in
 
 CONTENT = bytes(range(256)) * 4096
@@ -70,3 +73,39 @@ def test_the_hub_can_be_switched_off(host: StandIn, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Unreachable, match="HF_HUB_OFFLINE"):
         hub.remote(SOURCE)
     assert host.asked == []
+
+
+ASK = """
+import sys
+from jev_local.launch import hub
+from jev_local.launch.pins import HubSource
+from jev_local.launch.remote import Unreachable
+try:
+    asked = hub.remote(HubSource("owner/repository", "0" * 40, "model.gguf"))
+except Unreachable as failure:
+    sys.exit(f"{failure.message}|{failure.details}")
+print(asked.url)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HF_HUB_ETAG_TIMEOUT", "abc"),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "abc"),
+        ("HF_ENDPOINT", "http://[secret"),
+        ("HF_TOKEN_PATH", "{folder}/binary"),
+        ("HF_TOKEN_PATH", "{folder}"),
+    ],
+)
+def test_settings_that_the_hub_cannot_be_loaded_with_are_named_and_not_shown(
+    tmp_path: Path, name: str, value: str
+) -> None:
+    (tmp_path / "binary").write_bytes(b"secret\xff\xfe")
+    environment = {key: told for key, told in os.environ.items() if not key.startswith("HF_")}
+    environment[name] = value.format(folder=tmp_path)
+    found = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False)
+    assert found.returncode == 1, found.stdout
+    assert found.stderr.startswith(f"Hugging Face cannot be reached with what is set for it ({name}")
+    assert "secret" not in found.stderr
+    assert found.stderr.count("\n") == 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from jev_local.launch.progress import Meter, bytes_in
+from jev_local.launch import progress
+from jev_local.launch.progress import Meter, Ticking, Waiting, bytes_in, say
 
 
 def test_the_bytes_of_all_files_at_any_depth(tmp_path: Path) -> None:
@@ -85,3 +87,24 @@ def test_without_a_total_nothing_is_said_of_the_end(capfd: pytest.CaptureFixture
         "  from here: 10 MB, 5.0 MB/s",
         "  from here: 30 of 50 MB, 2.0 MB/s, 10 s left",
     ]
+
+
+@pytest.mark.parametrize("stream", [None, "closed"])
+def test_without_a_stderr_all_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stream: str | None) -> None:
+    monkeypatch.setattr(progress, "QUIET", 0.0)
+    output = None
+    if stream is not None:
+        output = (tmp_path / "err").open("w")
+        output.close()
+    monkeypatch.setattr(sys, "stderr", output)
+    with Meter("  from here", 10) as meter, Waiting("Waiting") as waiting, Ticking("For it"):
+        meter.at(5)
+        waiting.tick()
+
+
+def test_what_cannot_be_shown_is_written_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for encoding, shown in (("ascii", b"\\xfc\\u65e5 x \\udcff\n"), ("utf-8", "ü日 x ".encode() + b"\\udcff\n")):
+        with (tmp_path / "out").open("w", encoding=encoding) as output:
+            monkeypatch.setattr(sys, "stdout", output)
+            say("ü日 x \udcff")
+        assert (tmp_path / "out").read_bytes() == shown

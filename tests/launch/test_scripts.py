@@ -46,7 +46,7 @@ def test_every_step_tells_how_long_it_took(checkout: Path) -> None:
         "scripts/test: lint took N s",
         "-m mypy",
         "scripts/test: types took N s",
-        "-m pytest --durations=10 -k two words",
+        "-m pytest --durations=25 -k two words",
         "scripts/test: tests took N s",
     ]
 

@@ -197,6 +197,51 @@ def test_model_only_leaves_the_server(machine: Machine) -> None:
         machine.set_up(model="vision", model_only=True, backend="cuda")
 
 
+def test_a_server_that_was_chosen_meanwhile_is_kept(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once: the model alone, and in the middle of its download everything."""
+
+    def fetch(*_: object, **__: object) -> None:
+        monkeypatch.undo()
+        choice.change(machine.home, lambda _: Chosen("vision", "cpu", Path("/a/llama-server")))
+
+    monkeypatch.setattr(setup, "fetch", fetch)
+    setup.run(Wishes(model="smollm2", model_only=True), machine.environment, machine.home)
+    assert choice.read(machine.home) == Chosen("smollm2", "cpu", Path("/a/llama-server"))
+
+
+def test_a_build_that_was_damaged_since_is_fetched_again(machine: Machine) -> None:
+    machine.drivers()
+    assert machine.set_up() == 0
+    machine.server("cpu").write_bytes(b"")
+    assert machine.set_up() == 0
+    assert machine.asked.count("llama-cpu.tar.gz") == 2
+    assert machine.server("cpu").read_bytes() == program("")
+
+
+def test_archives_that_were_put_there_by_hand_stay_until_they_are_unpacked(machine: Machine) -> None:
+    """The way without a network: CUDA's does not run here, and the processor's is still there then."""
+    machine.drivers("cuda")
+    machine.release("cuda", program(""))
+    archives = machine.home.runtimes / "archives"
+    archives.mkdir(parents=True)
+    for name in ("llama-cuda.tar.gz", "cudart.tar.gz", "llama-cpu.tar.gz"):
+        (archives / name).write_bytes(machine.host.files.pop(f"/b1/{name}"))
+    assert machine.set_up() == 0
+    assert choice.read(machine.home).backend == "cpu"
+
+
+def test_without_a_network_the_model_alone_says_why(machine: Machine) -> None:
+    machine.host.files.clear()
+    assert "could not fetch the file text.gguf (Hugging Face answers 404)" in machine.fails(model_only=True)
+
+
+def test_relative_folders_of_libraries_are_kept_from_the_root(machine: Machine) -> None:
+    """An empty element would be the folder that a later start happens to be in."""
+    machine.environment["LD_LIBRARY_PATH"] = ":/opt/rocm/lib:here:"
+    assert machine.set_up(backend="rocm") == 0
+    assert choice.read(machine.home).library_path == f"/opt/rocm/lib:{Path.cwd() / 'here'}"
+
+
 def test_what_wins_over_the_choice_is_told(machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
     machine.environment |= {"LLAMA_SERVER": "mine", "MODEL": "", "MMPROJ": "mine.gguf"}
     assert machine.set_up(backend="cpu") == 0

@@ -12,6 +12,7 @@ import pytest
 from jev_local.launch import process
 from jev_local.launch.process import Child, stop
 from jev_local.launch.tether import tethered
+from programs import is_alive
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -20,16 +21,6 @@ STUBBORN = [
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)",
 ]
 BOTH_WAYS = pytest.mark.parametrize("platform", ["linux", "elsewhere"])
-
-
-def is_alive(pid: int) -> bool:
-    """Alive and not a zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return bool(state.strip()) and not state.startswith("Z")
 
 
 def until(true: object, seconds: float = 10.0) -> None:

@@ -61,6 +61,10 @@ def test_links_hold_and_the_libraries_of_a_second_archive_join(tmp_path: Path, a
         ("../../evil", b"x", {}),
         ("llama-b1/evil", "/etc/passwd", {}),
         ("llama-b1/evil", "../../../evil", {}),
+        ("llama-b1/evil", "../llama-b1/llama-server", {}),
+        ("llama-b1/evil", "sub/llama-server", {}),
+        ("llama-b1/evil", b"", {"type": tarfile.LNKTYPE, "linkname": "other/llama-server"}),
+        ("llama-b1/" + "d/" * 9 + "evil", b"x", {}),
         ("llama-b1/evil", b"", {"type": tarfile.FIFOTYPE}),
         ("llama-b1/evil", b"", {"type": tarfile.CHRTYPE}),
     ],
@@ -104,7 +108,10 @@ def test_more_than_the_disk_has_is_refused_before_it_is_written(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5))
-    with pytest.raises(CannotStart, match=rf"no room to unpack a.tar.gz: {tmp_path} has 0 MB free"):
+    with pytest.raises(
+        CannotStart,
+        match=rf"no room to unpack a\.tar\.gz: after 0 MB of it 268 MB more are needed, and {tmp_path} has 0",
+    ):
         unpack([archive], [pinned()], tmp_path / "b1")
     monkeypatch.setattr("jev_local.launch.unpacked.LARGEST", 1)
     with pytest.raises(CannotStart, match="which no build of llama-server does"):
@@ -112,9 +119,60 @@ def test_more_than_the_disk_has_is_refused_before_it_is_written(
     assert not (tmp_path / "b1").exists()
 
 
+def test_a_time_that_no_file_can_have_is_not_taken(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "a.tar.gz", ("llama-server", b"x"), mtime=-(2**70))
+    unpack([archive], [pinned()], tmp_path / "b1")
+    assert is_unpacked(tmp_path / "b1", [pinned()])
+
+
+def test_more_files_than_any_build_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jev_local.launch.unpacked.MOST_ENTRIES", 3)
+    many = pack(tmp_path / "a.tar.gz", *((f"l/{number}", b"x") for number in range(4)))
+    with pytest.raises(CannotStart, match="holds more than 3 files"):
+        unpack([many], [pinned()], tmp_path / "b1")
+
+
+def test_what_lies_deeper_does_not_take_the_place_of_the_program(tmp_path: Path) -> None:
+    archive = pack(
+        tmp_path / "a.tar.gz",
+        ("l/sub/libx.so", b"another"),
+        ("l/libx.so", b"library"),
+        ("l/sub/llama-server", "absent"),
+        ("l/llama-server", b"program"),
+    )
+    more = pack(tmp_path / "m.tar.gz", ("x/llama-server", b"not this"), ("x/jev-runtime.json", b"{}"), ("x/liby", b"y"))
+    unpack([archive, more], [pinned(), pinned("m")], tmp_path / "b1")
+    found = {path.name: path.read_bytes() for path in (tmp_path / "b1").iterdir() if path.suffix != ".json"}
+    assert found == {"llama-server": b"program", "libx.so": b"library", "liby": b"y"}
+    assert is_unpacked(tmp_path / "b1", [pinned(), pinned("m")])
+
+
+def test_a_record_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "b1.new").symlink_to(victim)
+    archive = pack(tmp_path / "a.tar.gz", ("l/llama-server", b"x"), ("l/jev-runtime.json", "llama-server"))
+    unpack([archive], [pinned()], tmp_path / "b1")
+    assert victim.read_text() == "mine"
+    assert (tmp_path / "b1" / "llama-server").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("harm", ["emptied", "gone", "linked"])
+def test_a_build_that_was_damaged_since_counts_as_none(tmp_path: Path, archive: Path, harm: str) -> None:
+    unpack([archive], [pinned()], tmp_path / "b1")
+    library = tmp_path / "b1" / "libllama.so.0"
+    library.unlink()
+    if harm == "emptied":
+        library.touch()
+    elif harm == "linked":
+        library.symlink_to("llama-server")
+    assert not is_unpacked(tmp_path / "b1", [pinned()])
+
+
 def test_a_folder_without_its_record_counts_as_none(tmp_path: Path, archive: Path) -> None:
     unpack([archive], [pinned()], tmp_path / "b1")
-    (tmp_path / "b1" / "jev-runtime.json").write_text("{")
+    for content in ("{", "[" * 100_000, "null"):
+        (tmp_path / "b1" / "jev-runtime.json").write_text(content)
     assert not is_unpacked(tmp_path / "b1", [pinned()])
     unpack([archive], [pinned()], tmp_path / "b1")
     (tmp_path / "b1" / "llama-server").unlink()

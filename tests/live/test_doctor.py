@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from doctor_servers import answering
 from jev_local.backend.embedded import ServerOptions
 from jev_local.cli import main
 from jev_local.doctor import gguf
@@ -21,8 +23,8 @@ from jev_local.doctor.memory import parts
 from jev_local.doctor.shape import model_shape, projector_shape
 from jev_local.launch.process import Child, stop
 from jev_local.settings import MIB
-from programs import free_port
-from servers import await_ready, backends
+from programs import free_port, until
+from servers import api_server, await_ready, backends, llama_server
 
 # The program of the wheel's server, told to write down what it allocates.
 LOUD = """
@@ -146,3 +148,33 @@ def test_an_inference_server_alone(tiny_server: str, tiny_model: Path, tmp_path:
 def test_an_inference_server_is_no_api(tiny_server: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--url", tiny_server, "--backend-url", tiny_server]) == 1
     assert "is not the API: correct --url" in capsys.readouterr().out
+
+
+def test_an_api_whose_inference_server_comes_and_goes(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL", str(tiny_model))
+    monkeypatch.setenv("JEV_HOME", str(tmp_path / "home"))
+    port = free_port()
+    behind = f"http://127.0.0.1:{port}"
+    start_it = "The API runs, and its inference server does not: start that."
+
+    def look(api: str) -> dict[str, Any]:
+        code = main(["doctor", "--url", api, "--backend-url", behind, "--format", "json"])
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert (code == 0) == found["can_decide"]
+        return found
+
+    def says(api: str) -> str:
+        return str(look(api)["next"]["says"])
+
+    with api_server(behind, tmp_path / "api", ready="/openapi.json") as (api, _):
+        until(lambda: says(api) == start_it, "finding nobody")
+        command = look(api)["next"]["command"]
+        assert command.endswith(f" --port {port}")
+        with answering({}, port=port):
+            until(lambda: "is no inference server: stop the API" in says(api), "finding another program")
+        with llama_server(tiny_model, tmp_path / "backend", port=port):
+            until(lambda: look(api)["can_decide"], "a decision")
+        # Right after that the API has not noticed: it says that it is ready, and then that it is not.
+        assert says(api) == start_it

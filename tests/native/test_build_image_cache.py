@@ -365,7 +365,7 @@ def test_the_gpu_is_looked_for_with_the_libraries_that_set_up_kept(
         monkeypatch.delenv(name, raising=False)
     plugins.say_whether_seen(server)
     assert "It sees no GPU here" in capsys.readouterr().out
-    choice.write(home(), Chosen(backend="rocm", library_path="/opt/rocm"))
+    choice.change(home(), lambda _: Chosen(backend="rocm", library_path="/opt/rocm"))
     plugins.say_whether_seen(server)
     assert capsys.readouterr().out == ""
 

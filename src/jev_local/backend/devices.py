@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
+import signal
 import subprocess
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 LISTING_SECONDS = 60
 """The first look at a GPU after a boot can take a while."""
 
+END_SECONDS = 5
+"""From its last word to its end."""
+
+LARGEST = 256 * 1024
+"""Bytes that it may say. GPU libraries chatter before the list."""
+
+LONGEST = 200
+"""Characters of what is shown of it."""
+
 HEAD = "Available devices:"
-LINE = re.compile(r"^\s+([^\s:]+): (.*?)(?: \((\d+) MiB, (\d+) MiB free\))?$", re.MULTILINE)
+LINE = re.compile(r"^\s+([^\s:]+): (.*?)(?: \(([0-9]{1,9}) MiB, ([0-9]{1,9}) MiB free\))?$", re.MULTILINE)
 
 
 class CannotList(Exception):
@@ -32,32 +45,68 @@ class Device:
 
 def devices(binary: Path, environment: Mapping[str, str] | None = None) -> tuple[Device, ...]:
     """All of them; a processor is none. CannotList says why the binary could not be asked."""
-    try:
-        asked = subprocess.run(
-            [str(binary), "--list-devices"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LISTING_SECONDS,
-            check=False,
-            env=None if environment is None else dict(environment),
-        )
-    except subprocess.TimeoutExpired as error:
-        raise CannotList(f"it does not answer within {LISTING_SECONDS} s") from error
-    except OSError as error:
-        raise CannotList(error.strerror or str(error)) from error
-    _, found, listing = asked.stdout.partition(HEAD)
-    if not found or asked.returncode != 0:
-        raise CannotList(_reason(asked))
+    code, out, err = _asked(binary, environment)
+    _, found, listing = out.partition(HEAD)
+    if not found or code != 0:
+        lines = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()]
+        raise CannotList(_shown(lines[-1]) if lines else f"it ended with exit code {code} and said nothing")
     return tuple(
-        Device(name, about, int(total) if total else None, int(free) if free else None)
+        Device(_shown(name), _shown(about), int(total) if total else None, int(free) if free else None)
         for name, about, total, free in LINE.findall(listing)
     )
 
 
-def _reason(asked: subprocess.CompletedProcess[str]) -> str:
-    said = [line.strip() for line in f"{asked.stdout}\n{asked.stderr}".splitlines() if line.strip()]
-    return said[-1] if said else f"it ended with exit code {asked.returncode} and said nothing"
+def _asked(binary: Path, environment: Mapping[str, str] | None) -> tuple[int, str, str]:
+    """Its exit code, standard output and standard error. Whatever it started ends with it."""
+    try:
+        child = subprocess.Popen(
+            [str(binary), "--list-devices"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if environment is None else dict(environment),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL in a variable or a path
+        raise CannotList(getattr(error, "strerror", None) or str(error)) from error
+    with child:
+        try:
+            out, err = _heard(child)
+            child.wait(END_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise CannotList("it closed its output and does not end") from error
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+    return child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+
+
+def _heard(child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Standard output and standard error to their ends."""
+    assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018  # they are pipes
+    heard = {child.stdout.fileno(): b"", child.stderr.fileno(): b""}
+    deadline = time.monotonic() + LISTING_SECONDS
+    with selectors.DefaultSelector() as waiting:
+        for stream in heard:
+            waiting.register(stream, selectors.EVENT_READ)
+        while waiting.get_map():
+            ready = waiting.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise CannotList(f"it does not answer within {LISTING_SECONDS} s")
+            for key, _ in ready:
+                piece = os.read(key.fd, LARGEST)
+                if not piece:
+                    waiting.unregister(key.fd)
+                heard[key.fd] += piece
+            if sum(map(len, heard.values())) > LARGEST:
+                raise CannotList(f"it says more than {LARGEST // 1024} KiB")
+    return heard[child.stdout.fileno()], heard[child.stderr.fileno()]
+
+
+def _shown(text: str) -> str:
+    """For a terminal: no control characters, and not much of it."""
+    plain = "".join(char if char.isprintable() else "?" for char in text)
+    return plain if len(plain) <= LONGEST else plain[:LONGEST] + "..."
 
 
 def has_gpu(binary: Path, environment: Mapping[str, str] | None = None) -> bool:
@@ -69,10 +118,17 @@ def has_gpu(binary: Path, environment: Mapping[str, str] | None = None) -> bool:
         return False
 
 
+def folders(path: str | None) -> list[str]:
+    """Of a variable such as LD_LIBRARY_PATH, each once, from the root. An empty element would be the folder that a
+    program happens to be started in, and libraries are not taken from there."""
+    return list(dict.fromkeys(os.path.abspath(folder) for folder in (path or "").split(os.pathsep) if folder))
+
+
 def with_libraries(environment: Mapping[str, str], path: str | None) -> dict[str, str]:
-    """`environment` with `path` in front of what LD_LIBRARY_PATH has, each folder once."""
+    """`environment` with `path` in front of what LD_LIBRARY_PATH has."""
     made = dict(environment)
     if path:
-        before = [folder for folder in made.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-        made["LD_LIBRARY_PATH"] = os.pathsep.join(dict.fromkeys([*path.split(os.pathsep), *before]))
+        made["LD_LIBRARY_PATH"] = os.pathsep.join(
+            dict.fromkeys([*folders(path), *folders(made.get("LD_LIBRARY_PATH"))])
+        )
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -50,13 +51,22 @@ def get(root: str, path: str, *, seconds: float = ASK_SECONDS) -> Heard:
                     return Heard("answered", reply.status_code)
                 if time.monotonic() - started > seconds:
                     return Heard("hung")
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol):
-        return Heard("down")
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        return Heard("answered" if _speaks_otherwise(error) else "down")
     except httpx.TimeoutException:
         return Heard("hung")
     except httpx.HTTPError:  # it answers, and not in HTTP
         return Heard("answered")
     return Heard("answered", reply.status_code, _json(bytes(content)))
+
+
+def _speaks_otherwise(error: BaseException | None) -> bool:
+    """A connection was there, and ended because the other side has no TLS, or no certificate that is trusted."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _json(content: bytes) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from jev_local.backend.devices import CannotList, devices, with_libraries
 from jev_local.backend.embedded import ServerOptions, server_environment
 from jev_local.doctor.facts import Chosen, File, Gpu, Settings
-from jev_local.doctor.installed import size_of
+from jev_local.doctor.installed import begun, size_of
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import Home
 from jev_local.launch.intended import Intended, intended
@@ -40,8 +40,10 @@ def look(environment: Mapping[str, str], home: Home) -> tuple[Chosen, ServerOpti
         Chosen(
             model=meant.model.name if meant.model else None,
             model_from=meant.model_from,
-            weights=File(str(meant.weights), _weights(meant.weights)),
-            projector=None if meant.projector is None else File(str(meant.projector), size_of(meant.projector)),
+            weights=_file(meant.weights, meant.model.weights if meant.model else None),
+            projector=None
+            if meant.projector is None
+            else _file(meant.projector, meant.model.projector if meant.model and meant.has_pinned_projector else None),
             server=None if meant.binary is None else str(meant.binary),
             server_from=meant.binary_from,
             backend=meant.backend,
@@ -52,6 +54,12 @@ def look(environment: Mapping[str, str], home: Home) -> tuple[Chosen, ServerOpti
         ),
         options,
     )
+
+
+def _file(path: Path, pinned: Pinned | None) -> File:
+    if pinned is None:
+        return File(str(path), _weights(path))
+    return File(str(path), size_of(path), is_pinned=True, expected=pinned.size, begun=begun(pinned, path.parent))
 
 
 def _is_in_index(pinned: Pinned) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -14,12 +15,14 @@ from jev_local.client import Client, UnusableServer
 from jev_local.doctor import chosen as choosing
 from jev_local.doctor import gguf, installed, machine, memory, reachable, running, speed
 from jev_local.doctor.asked import ASK_SECONDS
+from jev_local.doctor.calls import Commands
 from jev_local.doctor.facts import Chosen, Facts, Memory, Room, Speed, Step
-from jev_local.doctor.shape import ProjectorShape, model_shape, projector_shape
-from jev_local.doctor.starting import Commands
+from jev_local.doctor.shape import model_shape, projector_shape
 from jev_local.doctor.steps import next_step
+from jev_local.doctor.users import without_users
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import Home, home
+from jev_local.launch.intended import wheel_requirement
 from jev_local.settings import ApiSettings
 from jev_local.terminal import waiting
 
@@ -47,7 +50,7 @@ def examine(wishes: Wishes, environment: Mapping[str, str], *, progress: TextIO 
             with _waiting(f"Waiting for a decision from {client.url}", progress):
                 found = speed.measure(client)
             facts = replace(facts, speed=_without(wishes.key, found))
-    return facts, next_step(facts, _commands())
+    return without_users((facts, next_step(facts, _commands())))
 
 
 def _look(url: str, backend_url: str, environment: Mapping[str, str], *, seconds: float) -> Facts:
@@ -60,17 +63,19 @@ def _look(url: str, backend_url: str, environment: Mapping[str, str], *, seconds
         trouble = error.message
     except RuntimeError as error:  # a ~ where there is no home folder
         trouble = str(error)
-    hosts = () if chosen is None else reachable.look(reachable.wanted(chosen, environment))
     weights = None if chosen is None else Path(chosen.weights.path)
     backend = running.backend(backend_url, weights=weights, seconds=seconds)
+    needed = _memory(chosen, options, place, environment, is_running=backend.is_chosen)
+    is_damaged = needed is not None and needed.trouble is not None
+    places = {} if chosen is None else reachable.wanted(chosen, environment, is_damaged=is_damaged)
     return Facts(
         installed=here,
         chosen=chosen,
         trouble=trouble,
-        hosts=hosts,
+        hosts=reachable.look(places),
         backend=backend,
         api=running.api(url, seconds=seconds),
-        memory=_memory(chosen, options, place, environment, is_running=backend.is_chosen),
+        memory=needed,
         speed=Speed("not tried", "no API is ready"),
     )
 
@@ -89,23 +94,16 @@ def _memory(
     store = machine.store(place.slot_path(environment), ApiSettings().prefix_cache_bytes)
     gpus = choosing.used_gpus(chosen)
     room = _room(chosen) if gpus else machine.memory()
+    path, projector = chosen.weights.path, None
     try:
-        shape = model_shape(gguf.read(Path(chosen.weights.path)))
-        found = memory.parts(
-            shape, options, weights=chosen.weights.bytes, projector=_projector(chosen), has_gpu=bool(gpus)
-        )
+        shape = model_shape(gguf.read(Path(path)))
+        if chosen.projector is not None and chosen.projector.bytes is not None:
+            path = chosen.projector.path
+            projector = chosen.projector.bytes, projector_shape(gguf.read(Path(path)))
     except gguf.BadGguf as error:
-        return Memory((), 0, room, store, "unknown", trouble=str(error))
+        return Memory((), 0, room, store, "unknown", trouble=str(error), damaged=path)
+    found = memory.parts(shape, options, weights=chosen.weights.bytes, projector=projector, has_gpu=bool(gpus))
     return memory.judged(found, room, store, shape=shape, options=options, is_running=is_running)
-
-
-def _projector(chosen: Chosen) -> tuple[int, ProjectorShape] | None:
-    if chosen.projector is None or chosen.projector.bytes is None:
-        return None
-    try:
-        return chosen.projector.bytes, projector_shape(gguf.read(Path(chosen.projector.path)))
-    except gguf.BadGguf as error:
-        raise gguf.BadGguf(f"of its projector {chosen.projector.path}: {error}") from error
 
 
 def _room(chosen: Chosen) -> Room:
@@ -138,7 +136,8 @@ def _commands() -> Commands:
     setup, up, backend, serve = map(called, ("setup", "up", "backend", "serve"))
     # Where the scripts are, `systemone` need not be on the path.
     ask = "systemone" if up.startswith("jev-local") else "python3 systemone_client.py"
-    return Commands(setup=setup, up=up, backend=backend, serve=serve, ask=ask)
+    install = f"pip install {shlex.quote(wheel_requirement())}"
+    return Commands(setup=setup, up=up, backend=backend, serve=serve, ask=ask, install=install)
 
 
 def _waiting(what: str, stream: TextIO | None) -> AbstractContextManager[None]:

@@ -8,29 +8,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from jev_local.backend.tags import name_of
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
     """A file of a model known by name. verified: its SHA-256 was compared; unverified: it is there, and was not;
-    partial: half fetched; wrong: set aside because its SHA-256 is another. `bytes` are those on the disk."""
+    wrong size: it is there, and cannot be the one; partial: half fetched; wrong: set aside because its SHA-256 is
+    another. `bytes` are those on the disk."""
 
     model: str
     file: str
-    state: Literal["verified", "unverified", "partial", "wrong"]
+    state: Literal["verified", "unverified", "wrong size", "partial", "wrong"]
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """One that a start makes or writes to. Where it is not there, the rest is told of the nearest one above it."""
+
+    path: str
+    is_there: bool
+    writable: bool
+    free: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
     """`wheel`: version of the xllamacpp wheel. `runtimes`: folders of llama-servers that set-up fetched.
-    `llama_server`: what LLAMA_SERVER says. `troubles`: folders that could not be looked into."""
+    `llama_server`: what LLAMA_SERVER says. `troubles`: folders that could not be looked into. `cache_folder`: of
+    logs, saved states and the choice."""
 
     package: str
     python: str
     wheel: str | None
     runtimes: tuple[str, ...]
     llama_server: str | None
-    models_folder: str
+    models_folder: Folder
+    cache_folder: Folder
     models: tuple[ModelFile, ...]
     troubles: tuple[str, ...] = ()
 
@@ -52,10 +67,18 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """`bytes` None: it is not there, or cannot be read."""
+    """`bytes` None: it is not there, or cannot be read. `is_pinned`: it belongs to a model known by name, and can be
+    fetched. `expected`: bytes it has to have, where they are known. `begun`: those that were fetched so far."""
 
     path: str
     bytes: int | None
+    is_pinned: bool = False
+    expected: int | None = None
+    begun: int = 0
+
+    @property
+    def has_wrong_size(self) -> bool:
+        return self.bytes is not None and self.expected not in (None, self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +110,18 @@ class Chosen:
     in_index: bool = False
 
     @property
+    def files(self) -> tuple[File, ...]:
+        return (self.weights,) if self.projector is None else (self.weights, self.projector)
+
+    @property
     def missing(self) -> tuple[File, ...]:
         """Its files that are not there."""
-        return tuple(file for file in (self.weights, self.projector) if file is not None and file.bytes is None)
+        return tuple(file for file in self.files if file.bytes is None)
+
+    @property
+    def unfetched(self) -> tuple[File, ...]:
+        """Its files that can be fetched and are not there, or not whole."""
+        return tuple(file for file in self.files if file.is_pinned and (file.bytes is None or file.has_wrong_size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +205,8 @@ Verdict = Literal["in memory", "fits", "fits when freed", "too large", "unknown"
 @dataclass(frozen=True, slots=True)
 class Memory:
     """`total` is the sum of the parts that are known. fits when freed: the machine has it, and others use it now.
-    `context_that_fits`: a CTX_SIZE that would, where this one does not."""
+    `context_that_fits`: a CTX_SIZE that would, where this one does not. `trouble`: why the file `damaged` could not be
+    understood."""
 
     parts: tuple[Part, ...]
     total: int
@@ -182,14 +215,18 @@ class Memory:
     verdict: Verdict
     context_that_fits: int | None = None
     trouble: str | None = None
+    damaged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
     """One decision, made through the API. `tokens` were evaluated, nothing of them was cached; `probability` is its
-    answer. refused: the API said no, and `says` has its reason."""
+    answer. busy: it has too much to do; not ready: its inference server is not there, or not yet; refused: it said no
+    for another reason. `says` has its words."""
 
-    state: Literal["answered", "busy", "wrong key", "refused", "too slow", "bad answer", "unreachable", "not tried"]
+    state: Literal[
+        "answered", "busy", "not ready", "wrong key", "refused", "too slow", "bad answer", "unreachable", "not tried"
+    ]
     says: str
     seconds: float | None = None
     tokens: int | None = None
@@ -220,5 +257,18 @@ class Facts:
 
     @property
     def can_decide(self) -> bool:
-        """A decision was made just now, and what would be started next is sound."""
-        return self.speed.state == "answered" and self.trouble is None
+        """A decision was made just now, whatever would be started next."""
+        return self.speed.state == "answered"
+
+    @property
+    def runs(self) -> str | None:
+        """Name of the model that is served on this machine, as answers have it."""
+        if self.api.is_local and self.api.state == "ready":
+            return self.api.model
+        return self.backend.model
+
+    @property
+    def runs_another(self) -> bool:
+        """Whether that is another one than the next start would serve."""
+        chosen, runs = self.chosen, self.runs
+        return chosen is not None and runs is not None and runs != name_of(chosen.weights.path)

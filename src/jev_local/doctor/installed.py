@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
+import shutil
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Literal
 
 from jev_local import __version__
-from jev_local.doctor.facts import Installed, ModelFile
+from jev_local.doctor.facts import Folder, Installed, ModelFile
 from jev_local.launch.fetch import is_verified
 from jev_local.launch.home import Home
 from jev_local.launch.models import CATALOGUE, Model
 from jev_local.launch.pins import Pinned
+from jev_local.launch.sources import part
 from jev_local.launch.unpacked import SERVER
 
 MOST_FILES = 10_000
@@ -22,7 +26,7 @@ MOST_FILES = 10_000
 def look(environment: Mapping[str, str], home: Home) -> Installed:
     """Folders that are not there hold nothing; what cannot be looked into is told."""
     troubles: list[str] = []
-    names = _names(home.models, troubles)
+    _names(home.models, troubles)
     return Installed(
         package=__version__,
         python=platform.python_version(),
@@ -31,8 +35,9 @@ def look(environment: Mapping[str, str], home: Home) -> Installed:
             name for name in _names(home.runtimes, troubles) if size_of(home.runtimes / name / SERVER) is not None
         ),
         llama_server=environment.get("LLAMA_SERVER") or None,
-        models_folder=str(home.models),
-        models=tuple(file for model in CATALOGUE.values() for file in _files(model, home.models, names)),
+        models_folder=folder(home.models),
+        cache_folder=folder(home.cache),
+        models=tuple(file for model in CATALOGUE.values() for file in _files(model, home.models)),
         troubles=tuple(troubles),
     )
 
@@ -63,22 +68,34 @@ def _names(folder: Path, troubles: list[str]) -> tuple[str, ...]:
         return ()
 
 
-def _files(model: Model, folder: Path, names: tuple[str, ...]) -> Iterator[ModelFile]:
+def _files(model: Model, models: Path) -> Iterator[ModelFile]:
     for pinned in model.files:
-        path = folder / pinned.file
+        path = models / pinned.file
         if (size := size_of(path)) is not None:
-            yield ModelFile(model.name, pinned.file, "verified" if is_verified(pinned, path) else "unverified", size)
-        elif (begun := _begun(model, pinned, folder, names)) is not None:
-            yield ModelFile(model.name, pinned.file, "partial", begun)
-        if (aside := size_of(folder / f"{pinned.file}.wrong")) is not None:
+            yield ModelFile(model.name, pinned.file, _state(pinned, path, size), size)
+        elif there := begun(pinned, models):
+            yield ModelFile(model.name, pinned.file, "partial", there)
+        if (aside := size_of(models / f"{pinned.file}.wrong")) is not None:
             yield ModelFile(model.name, f"{pinned.file}.wrong", "wrong", aside)
 
 
-def _begun(model: Model, pinned: Pinned, folder: Path, names: tuple[str, ...]) -> int | None:
-    """Bytes of a download that goes on when it is asked for again."""
-    stagings = {f".fetching-{model.name}", f".fetching-{pinned.file}"}
-    if not (there := stagings.intersection(names)):
-        return None
-    return sum(
-        size_of(Path(at) / name) or 0 for staging in there for at, _, held in os.walk(folder / staging) for name in held
-    )
+def _state(pinned: Pinned, path: Path, size: int) -> Literal["verified", "unverified", "wrong size"]:
+    if is_verified(pinned, path):
+        return "verified"
+    return "unverified" if pinned.size in (None, size) else "wrong size"
+
+
+def begun(pinned: Pinned, folder: Path) -> int:
+    """Bytes of a download that goes on when it is asked for again; logs beside it are none."""
+    staging = folder / f".fetching-{pinned.file}"
+    return sum(size_of(path) or 0 for path in (part(pinned, staging), staging / "wheels" / "joined"))
+
+
+def folder(path: Path) -> Folder:
+    """What a start would find of it."""
+    nearest = next((at for at in (path, *path.parents) if os.path.lexists(at)), path)
+    free = None
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(nearest).free
+    writable = os.path.isdir(nearest) and os.access(nearest, os.W_OK | os.X_OK)
+    return Folder(str(path), is_there=os.path.isdir(path), writable=writable, free=free)

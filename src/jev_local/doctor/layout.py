@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import PurePath
 
-from jev_local.doctor.facts import Api, Backend, Chosen, Facts, File, Gpu, Installed, Memory, Speed, Step
+from jev_local.doctor.facts import Api, Backend, Chosen, Facts, File, Folder, Gpu, Installed, Memory, Speed, Step
 from jev_local.safe_text import clean
 
 Lines = Iterable[tuple[str, str]]
@@ -25,9 +25,9 @@ def text(facts: Facts, step: Step, encoding: str) -> str:
     sections: list[tuple[str, Lines]] = []
     if facts.installed is not None:
         sections.append(("Installed", _installed(facts.installed)))
-    sections.append(("Chosen", _chosen(facts.chosen, facts.trouble)))
+    sections.append(("Chosen", _chosen(facts)))
     sections.append(("Reachable", _reachable(facts)))
-    sections.append(("Running", _running(facts.backend, facts.api)))
+    sections.append(("Running", _running(facts)))
     sections.append(("Memory", _memory(facts.memory)))
     sections.append(("Speed", _speed(facts.speed)))
     sections.append(("Next", [("step", step.says), *([("run", step.command)] if step.command else [])]))
@@ -50,30 +50,39 @@ def _installed(found: Installed) -> Iterator[tuple[str, str]]:
     for file in found.models:
         yield f"model {file.model}", f"{file.file}, {size(file.bytes)}, {_STATES[file.state]}"
     if not found.models:
-        yield "models", f"none of those known by name in {found.models_folder}"
+        yield "models", "none of those known by name"
+    for what, folder in (("models are in", found.models_folder), ("the rest is in", found.cache_folder)):
+        yield what, f"{folder.path}{'' if folder.is_there else ', not made yet'}{_room(folder)}"
     for trouble in found.troubles:
         yield "trouble", trouble
+
+
+def _room(folder: Folder) -> str:
+    if not folder.writable:
+        return ", cannot be written to"
+    return "" if folder.free is None else f", {size(folder.free)} free"
 
 
 _STATES = {
     "verified": "verified",
     "unverified": "not verified yet",
+    "wrong size": "has another size than it should: incomplete, or another file",
     "partial": "half fetched, goes on with the next try",
     "wrong": "set aside: it is not the file it should be",
 }
 
 
-def _chosen(chosen: Chosen | None, trouble: str | None) -> Iterator[tuple[str, str]]:
-    if trouble is not None:
-        yield "trouble", trouble
+def _chosen(facts: Facts) -> Iterator[tuple[str, str]]:
+    chosen = facts.chosen
+    if facts.trouble is not None:
+        yield "trouble", facts.trouble
     if chosen is None:
         return
     yield "model", f"{chosen.model or PurePath(chosen.weights.path).name} ({chosen.model_from})"
     yield "weights", _file(chosen.weights)
     if chosen.projector is not None:
         yield "projector", _file(chosen.projector)
-    backend = f", {chosen.backend}" if chosen.backend else ""
-    yield "server", f"{chosen.server} ({chosen.server_from}{backend})" if chosen.server else "the one in the wheel"
+    yield "server", _server(chosen, facts.installed)
     if chosen.gpus_trouble is not None:
         yield "GPUs", f"the server cannot be asked: {chosen.gpus_trouble}"
     elif chosen.server is not None and not chosen.gpus:
@@ -90,8 +99,18 @@ def _chosen(chosen: Chosen | None, trouble: str | None) -> Iterator[tuple[str, s
     yield "GPU_DEVICE", settings.gpu_device or own
 
 
+def _server(chosen: Chosen, installed: Installed | None) -> str:
+    if chosen.server is None:
+        is_there = installed is None or installed.wheel is not None
+        return "the one in the wheel" if is_there else "none: the wheel with one is not installed"
+    return f"{chosen.server} ({chosen.server_from}{f', {chosen.backend}' if chosen.backend else ''})"
+
+
 def _file(file: File) -> str:
-    return f"{file.path}, {'not here' if file.bytes is None else size(file.bytes)}"
+    if file.bytes is None:
+        return f"{file.path}, not here"
+    wrong = f" instead of {size(file.expected or 0)}" if file.has_wrong_size else ""
+    return f"{file.path}, {size(file.bytes)}{wrong}"
 
 
 def _gpu(gpu: Gpu) -> str:
@@ -104,15 +123,18 @@ def _reachable(facts: Facts) -> Iterator[tuple[str, str]]:
     if not facts.hosts:
         yield "", "not needed: everything is here" if facts.chosen and not facts.chosen.missing else "not tried"
     for host in facts.hosts:
-        yield host.what, f"{'yes' if host.reachable else 'no'} ({host.url}: {host.says})"
+        yield host.what, f"{'yes' if host.reachable else 'no'} ({': '.join(filter(None, (host.url, host.says)))})"
 
 
-def _running(backend: Backend, api: Api) -> Iterator[tuple[str, str]]:
-    for name, found in (("inference server", backend), ("API", api)):
+def _running(facts: Facts) -> Iterator[tuple[str, str]]:
+    servers: tuple[tuple[str, Backend | Api], ...] = (("inference server", facts.backend), ("API", facts.api))
+    for name, found in servers:
         yield name, f"{found.url}: {found.state}{f' ({found.says})' if found.says else ''}"
         told = (("model", found.model), ("slots", found.slots), ("context", found.context), ("build", found.build))
         if known := [f"{what} {value}" for what, value in told if value is not None]:
             yield "", ", ".join(known)
+    if facts.runs_another:
+        yield "another model", f"{facts.runs} is served, and another one is chosen"
 
 
 def _memory(memory: Memory | None) -> Iterator[tuple[str, str]]:
@@ -120,7 +142,7 @@ def _memory(memory: Memory | None) -> Iterator[tuple[str, str]]:
         yield "", "cannot be told: there is no model file to look at"
         return
     if memory.trouble is not None:
-        yield "", f"cannot be told from the model file: {memory.trouble}"
+        yield "", f"cannot be told from {memory.damaged or 'the model file'}: {memory.trouble}"
     for part in memory.parts:
         known = "not known" if part.bytes is None else size(part.bytes)
         notes = ", ".join(filter(None, ("an estimate" if part.estimate else "", part.note)))

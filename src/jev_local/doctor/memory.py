@@ -92,11 +92,11 @@ def total(found: tuple[Part, ...]) -> int:
 
 
 def verdict(needed: int, room: Room, *, is_whole: bool, is_running: bool) -> Verdict:
-    """`is_whole`: `needed` is all of it. `is_running`: it is in memory already, so that less is available."""
-    if is_running:
-        return "in memory"
+    """`is_whole`: `needed` is all of it. `is_running`: that model is in memory already, so that less is available."""
     if room.total is not None and needed > room.total:
         return "too large"
+    if is_running:
+        return "in memory"
     if room.available is not None and needed > room.available:
         return "fits when freed"
     return "fits" if is_whole and room.total is not None else "unknown"

@@ -23,7 +23,7 @@ _WORDS = (
     "needle ocean parrot queen ribbon saddle ticket uncle violin wagon yard zebra"
 )
 
-_BUSY = (503, 529)
+_BUSY, _NOT_READY = 529, 503
 _NO_ENTRY = (401, 403)
 
 
@@ -66,8 +66,10 @@ def judged(reply: Received) -> Speed:
 
 def refused(error: Refused) -> Speed:
     says = f"{error.status}: {'; '.join(error.reasons[:3])}"
-    if error.status in _BUSY:
+    if error.status == _BUSY:
         return Speed("busy", says)
+    if error.status == _NOT_READY:
+        return Speed("not ready", says)
     return Speed("wrong key" if error.status in _NO_ENTRY else "refused", says)
 
 

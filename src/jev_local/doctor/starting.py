@@ -2,122 +2,116 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
+from jev_local.doctor import model_files
+from jev_local.doctor.calls import Calls
 from jev_local.doctor.facts import Chosen, Facts, Step
+from jev_local.doctor.model_files import TOY, wanted
+
+RELEASES = "llama.cpp releases"
+
+START = "All that is needed is here: start it."
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
-    """What a person types here. `ask` is `systemone`."""
-
-    setup: str
-    up: str
-    backend: str
-    serve: str
-    ask: str
-
-
-def start(facts: Facts, commands: Commands) -> Step:
-    """What to mend first, or the start itself."""
+def start(facts: Facts, calls: Calls, says: str = START) -> Step:
+    """What to mend first, or the start itself. `says` is what else there is to know: why, and which ports."""
     if (chosen := facts.chosen) is not None:
         for rule in _RULES:
-            if (step := rule(facts, chosen, commands)) is not None:
-                return step
-    return Step("All that is needed is here: start it.", commands.up)
+            if (step := rule(facts, chosen, calls)) is not None:
+                return step if says == START else replace(step, says=f"{says} {step.says}")
+    return Step(says, calls.up())
 
 
-def named(chosen: Chosen | None) -> str:
-    """What set-up is told. A model that somebody named is kept; the default gives way to a better one."""
-    if chosen is None or chosen.model_from == "the default":
-        return "text"
-    return chosen.model or shlex.quote(chosen.weights.path)
-
-
-def _no_server(facts: Facts, chosen: Chosen, commands: Commands) -> Step | None:
-    if chosen.server is not None or (facts.installed is not None and facts.installed.wheel is not None):
+def _locked_out(facts: Facts, _: Chosen, calls: Calls) -> Step | None:
+    if facts.installed is None:
         return None
-    return Step("There is no inference server: get one.", f"{commands.setup} --model {named(chosen)}")
+    models, cache = facts.installed.models_folder, facts.installed.cache_folder
+    folder = next((one for one in (cache, models) if not one.writable and (one is cache or not one.is_there)), None)
+    if folder is None:
+        return None
+    return Step(
+        f"{folder.path} cannot be {'written to' if folder.is_there else 'made'}, and a start has to: make it yours, or "
+        "keep everything in another folder.",
+        calls.up(variables="JEV_HOME=~/jev-local"),
+    )
 
 
-def _broken_server(_: Facts, chosen: Chosen, commands: Commands) -> Step | None:
+def _no_server(facts: Facts, chosen: Chosen, calls: Calls) -> Step | None:
+    if chosen.server is not None or _has_wheel(facts):
+        return None
+    if not _no_releases(facts):
+        return Step("There is no inference server: get one.", calls.setup(wanted(facts)))
+    return Step(
+        f"There is no inference server, and {RELEASES} cannot be reached: install the one that the package index has, "
+        "or name one with LLAMA_SERVER.",
+        calls.commands.install,
+    )
+
+
+def _broken_server(facts: Facts, chosen: Chosen, calls: Calls) -> Step | None:
     if chosen.gpus_trouble is None:
         return None
-    return Step(
-        f"{chosen.server} does not run here ({chosen.gpus_trouble}): get another, or name one with LLAMA_SERVER.",
-        f"{commands.setup} --model {named(chosen)}",
-    )
-
-
-def _no_model(facts: Facts, chosen: Chosen, commands: Commands) -> Step | None:
-    if not chosen.missing:
-        return None
-    missing = chosen.missing[0].path
-    if chosen.model is None:
+    fault = f"{chosen.server} does not run here ({chosen.gpus_trouble})"
+    if chosen.server_from == "LLAMA_SERVER":
+        says = f"{fault}: name another with LLAMA_SERVER, or leave it out."
+        if _has_wheel(facts):
+            return Step(says, calls.up(variables="env -u LLAMA_SERVER"))
+        if not _no_releases(facts):
+            return Step(says, calls.setup(wanted(facts), variables="env -u LLAMA_SERVER"))
+    if _no_releases(facts) and not _has_wheel(facts):
         return Step(
-            f"There is no file {missing}: name one that is there.", f"{commands.up} --model /path/to/model.gguf"
+            f"{fault}, and {RELEASES} cannot be reached: install the one that the package index has"
+            f"{', leave LLAMA_SERVER out' if chosen.server_from == 'LLAMA_SERVER' else ''}, and look again.",
+            calls.commands.install,
         )
-    unreachable = [host.what for host in facts.hosts if not host.reachable]
-    if facts.hosts and len(unreachable) == len(facts.hosts):
-        if chosen.in_index:
-            return Step(
-                f"{missing} is not here, and {' and '.join(unreachable)} cannot be reached. The package index has it "
-                "too: start, which tries that.",
-                commands.up,
-            )
-        return Step(
-            f"{missing} is not here, and {' and '.join(unreachable)} cannot be reached: connect this machine, or name "
-            "a file that you have.",
-            f"{commands.up} --model /path/to/model.gguf",
-        )
-    if chosen.model_from == "the default":
-        return Step(
-            f"No model is here yet: get a good one, and a server for this machine. ({commands.up} makes do with a "
-            "smaller one and what is installed.)",
-            f"{commands.setup} --model text",
-        )
-    return Step(f"{missing} is not here yet: fetch it.", f"{commands.setup} --model {chosen.model} --model-only")
+    return Step(f"{fault}: get another, or name one with LLAMA_SERVER.", calls.setup(wanted(facts)))
 
 
-def _damaged(facts: Facts, chosen: Chosen, commands: Commands) -> Step | None:
-    if facts.memory is None or facts.memory.trouble is None:
-        return None
-    return Step(
-        f"The model file {chosen.weights.path} is of no use: {facts.memory.trouble}. Remove it, and get it again.",
-        commands.up if chosen.model is None else f"{commands.setup} --model {chosen.model} --model-only",
-    )
-
-
-def _too_large(facts: Facts, _: Chosen, commands: Commands) -> Step | None:
+def _too_large(facts: Facts, chosen: Chosen, calls: Calls) -> Step | None:
     memory = facts.memory
     if memory is None or memory.verdict not in ("too large", "fits when freed"):
         return None
-    smaller = memory.context_that_fits
-    instead = "a smaller model" if smaller is None else "a smaller context"
-    command = f"{commands.up} --model smollm2" if smaller is None else f"CTX_SIZE={smaller} {commands.up}"
+    if memory.context_that_fits is not None:
+        smaller, command = "a smaller context", calls.up(variables=f"CTX_SIZE={memory.context_that_fits}")
+    elif chosen.model != TOY:
+        smaller, command = "a smaller model", calls.up(model=TOY)
+    else:
+        smaller, command = "a larger machine", calls.again()
     if memory.verdict == "too large":
-        return Step(f"It does not fit into the {memory.room.what}: take {instead}.", command)
-    return Step(f"Others use the {memory.room.what} just now: end some of them, or take {instead}.", command)
+        return Step(f"It does not fit into the {memory.room.what}: take {smaller}.", command)
+    return Step(f"Others use the {memory.room.what} just now: end some of them, or take {smaller}.", command)
 
 
-def _full_disk(facts: Facts, _: Chosen, commands: Commands) -> Step | None:
+def _full_disk(facts: Facts, _: Chosen, calls: Calls) -> Step | None:
     store = None if facts.memory is None else facts.memory.store
     if store is None or store.in_memory or store.free is None or store.free >= store.to_come:
         return None
     return Step(
         f"Saved states may take more than the disk of {store.folder} has free: free some, name another folder with "
         "SLOT_CACHE_DIR, or keep less.",
-        f"{commands.up} -- --prefix-cache-bytes {store.free // 2 >> 20}M",
+        calls.up(to_api=f"--prefix-cache-bytes {store.free // 2 >> 20}M"),
     )
 
 
-_RULES: tuple[Callable[[Facts, Chosen, Commands], Step | None], ...] = (
+def _has_wheel(facts: Facts) -> bool:
+    return facts.installed is not None and facts.installed.wheel is not None
+
+
+def _no_releases(facts: Facts) -> bool:
+    return any(host.what == RELEASES and not host.reachable for host in facts.hosts)
+
+
+_RULES: tuple[Callable[[Facts, Chosen, Calls], Step | None], ...] = (
+    _locked_out,
     _no_server,
     _broken_server,
-    _no_model,
-    _damaged,
+    model_files.nowhere_to_be_had,
+    model_files.no_room,
+    model_files.not_fetched,
+    model_files.wrong_size,
+    model_files.damaged,
     _too_large,
     _full_disk,
 )

@@ -17,7 +17,7 @@ LOOK_AGAIN = 0.5
 def alone(path: Path, what: str) -> Iterator[None]:
     """The lock of the file `path`, in a folder that is there; the kernel lets go of it when its holder dies. `what` is
     what a process that has to wait says of it."""
-    lock = FileLock(path)
+    lock = FileLock(path, mode=0o644)  # or the umask alone would say who may write to it
     try:
         with Waiting(what) as waiting:
             while not lock.is_locked:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jev_local.launch.alone import alone
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import Home
+from jev_local.launch.notes import read_note, write_note
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +29,35 @@ def read(home: Home) -> Chosen:
     """What was chosen; nothing where nothing was. CannotStart for a file that somebody else wrote."""
     path = home.choice
     try:
-        content = path.read_bytes()
+        return _parsed(read_note(path))
     except FileNotFoundError:
         return Chosen()
     except OSError as error:
         raise CannotStart(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return _parsed(json.loads(content))
     except (TypeError, ValueError) as error:
         raise CannotStart(f"{path} is not what set-up writes ({error}): remove it, and set up again") from error
 
 
 def _parsed(document: Any) -> Chosen:
-    if not isinstance(document, dict) or not all(
-        value is None or isinstance(value, str) for value in document.values()
-    ):
-        raise TypeError("not an object of texts")
+    if not isinstance(document, dict):
+        raise TypeError("not an object")
+    for value in document.values():
+        if value is None:
+            continue
+        if not isinstance(value, str) or b"\0" in os.fsencode(value):  # as no path and no variable can be
+            raise TypeError("not all of it is text")
     server = document.get("server")
     return Chosen(**{**document, "server": Path(server) if server else None})
 
 
-def write(home: Home, chosen: Chosen) -> None:
-    """Keep it, whole or not at all."""
+def change(home: Home, to: Callable[[Chosen], Chosen]) -> Chosen:
+    """Keep what `to` makes of the present choice, and return it. Of two at once neither is lost."""
     home.make()
-    document = asdict(chosen) | {"server": str(chosen.server) if chosen.server else None}
-    fresh = home.choice.with_suffix(".new")
-    try:
-        fresh.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-        os.replace(fresh, home.choice)
-    except OSError as error:
-        raise CannotStart(f"cannot write {home.choice}: {error.strerror}") from error
+    with alone(home.choice.with_suffix(".lock"), "Waiting for another set-up to write down its choice"):
+        chosen = to(read(home))
+        document = asdict(chosen) | {"server": str(chosen.server) if chosen.server else None}
+        try:
+            write_note(home.choice, document)
+        except OSError as error:
+            raise CannotStart(f"cannot write {home.choice}: {error.strerror}") from error
+    return chosen

@@ -23,9 +23,9 @@ class Home:
     def make(self) -> None:
         """Create both folders. CannotStart says which one could not be made."""
         try:
-            self.cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.cache)
             self.cache.chmod(0o700)
-            self.models.mkdir(parents=True, exist_ok=True)
+            make_folder(self.models)
         except OSError as error:
             raise CannotStart(
                 f"cannot make {error.filename}: {error.strerror}; set JEV_HOME to a folder you own"
@@ -79,7 +79,7 @@ def home(environment: Mapping[str, str] = os.environ) -> Home:
     found = checkout()
     if not named and found is not None:
         return Home(cache=found / ".cache", models=found / "models")
-    root = absolute(named, setting="JEV_HOME") if named else Path.home() / ".cache" / "jev-local"
+    root = absolute(named or "~/.cache/jev-local", setting="JEV_HOME")
     return Home(cache=root / "cache", models=root / "models")
 
 
@@ -89,3 +89,9 @@ def absolute(named: str, *, setting: str) -> Path:
         return Path(named).expanduser().absolute()
     except RuntimeError as error:
         raise CannotStart(f"{setting} {named}: this user has no home folder; write the path out", code=2) from error
+
+
+def make_folder(folder: Path) -> None:
+    """With all above it, which others may read and nobody else may write to, whatever the umask. OSError."""
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(mode=0o755, exist_ok=True)

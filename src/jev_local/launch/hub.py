@@ -6,15 +6,23 @@ and deletes that when it is interrupted, so a gigabyte would begin again at noth
 
 from __future__ import annotations
 
+import re
+
 from jev_local.launch.pins import HubSource
-from jev_local.launch.transfer import Remote, Unreachable
+from jev_local.launch.remote import Remote, Unreachable, are_set, reaching
 
 NAME = "Hugging Face"
+SETTINGS = re.compile(r"HF_\w+|HUGGING_FACE_HUB_TOKEN|XDG_CACHE_HOME")
 
 
 def remote(source: HubSource) -> Remote:
-    """The file at its pinned revision. Unreachable where the environment switches the hub off, or has no token in the
-    place of one."""
+    """The file at its pinned revision. Unreachable where the environment switches the hub off, has no token in the
+    place of one, or sets what its client cannot be loaded with."""
+    with reaching(NAME, f" with what is set for it{are_set(SETTINGS)}"):
+        return _remote(source)
+
+
+def _remote(source: HubSource) -> Remote:
     from huggingface_hub import constants, get_token, hf_hub_url  # noqa: PLC0415  # half a second, and seldom needed
 
     if constants.HF_HUB_OFFLINE:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jev_local.backend.devices import CannotList, devices
+from jev_local.backend.devices import CannotList, devices, folders
 from jev_local.launch import choice
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.home import absolute, home
@@ -111,7 +111,7 @@ def limit(environment: Mapping[str, str]) -> int:
 def library_path(environment: Mapping[str, str]) -> str | None:
     """LD_LIBRARY_PATH for a GPU: ROCM_LIBRARY_DIR, else LM Studio's folder where there is one, before what it was; else
     what set-up kept. None where there is nothing to say: the system's libraries may do."""
-    before = environment.get("LD_LIBRARY_PATH") or None
+    before = folders(environment.get("LD_LIBRARY_PATH"))
     named, user = environment.get("ROCM_LIBRARY_DIR"), environment.get("HOME")
     if named:
         folder = absolute(named, setting="ROCM_LIBRARY_DIR")
@@ -120,8 +120,8 @@ def library_path(environment: Mapping[str, str]) -> str | None:
     elif user and (Path(user) / VENDOR).is_dir():
         folder = Path(user) / VENDOR
     else:
-        return before or _kept(environment)
-    return f"{folder}{os.pathsep}{before}" if before else str(folder)
+        return os.pathsep.join(before) or _kept(environment)
+    return os.pathsep.join([str(folder), *before])
 
 
 def _kept(environment: Mapping[str, str]) -> str | None:

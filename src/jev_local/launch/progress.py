@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -23,14 +23,54 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from jev_local.launch.errors import CannotStart
+
 QUIET = 1.0  # seconds before the first line in a pipe
 INTERVAL = 10.0  # seconds between lines in a pipe
 SLOWEST = 10_000.0  # bytes a second; below, what is left would be told in days
 
 
 def say(text: str) -> None:
-    """A fact for the person at the terminal, at once, also into a pipe."""
-    print(text, flush=True)
+    """A fact for the person at the terminal, at once, also into a pipe. BrokenPipeError where nobody reads on,
+    CannotStart where it cannot be written."""
+    try:
+        _print(text, sys.stdout)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        forget(sys.stdout)
+        raise CannotStart(f"cannot write the output: {error.strerror}") from error
+
+
+def murmur(text: str) -> None:
+    """How far it is, to stderr. Where that cannot be told it is not: what goes on does not depend on it."""
+    try:
+        _print(text, sys.stderr)
+    except OSError:
+        forget(sys.stderr)
+
+
+def _print(text: str, stream: TextIO | None) -> None:
+    if stream is None or stream.closed:
+        return
+    try:
+        print(text, file=stream, flush=True)
+    except UnicodeEncodeError:  # a path in a terminal that cannot show it
+        print(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding), file=stream, flush=True)
+
+
+def forget(stream: TextIO | None) -> None:
+    """What is in its buffer goes nowhere, and all that follows: the interpreter writes it once more as it ends, and
+    would fail by that."""
+    with suppress(AttributeError, OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+        os.close(nowhere)
+
+
+def on_terminal() -> bool:
+    """Whether stderr is one. It can be closed, or none at all."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def bytes_in(folder: Path) -> int:
@@ -51,7 +91,7 @@ class Waiting(AbstractContextManager["Waiting"]):
         self._what, self._clock = what, clock
         self._started = clock()
         self._next = self._started + QUIET
-        self._status = Console(stderr=True).status(what) if sys.stderr.isatty() else None
+        self._status = Console(stderr=True).status(what) if on_terminal() else None
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -69,7 +109,7 @@ class Waiting(AbstractContextManager["Waiting"]):
         if self._status is not None:
             self._status.update(f"{self._what} ({now - self._started:.0f} s)")
         elif now >= self._next:
-            print(f"{self._what} ({now - self._started:.0f} s)", file=sys.stderr, flush=True)
+            murmur(f"{self._what} ({now - self._started:.0f} s)")
             self._next = now + INTERVAL
 
 
@@ -82,7 +122,7 @@ class Ticking(AbstractContextManager["Ticking"]):
         self._thread = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
-        if not sys.stderr.isatty():
+        if not on_terminal():
             # Signals are for the main thread: one that arrived here would not interrupt the call.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
             self._thread.start()
@@ -113,7 +153,7 @@ class Meter(AbstractContextManager["Meter"]):
             TransferSpeedColumn(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
+            disable=not on_terminal(),
         )
         self._task = self._progress.add_task(what, total=total)
 
@@ -136,7 +176,7 @@ class Meter(AbstractContextManager["Meter"]):
         if self._since is None or done < self._since[1]:  # what an earlier run left is not speed, and starting again
             self._since = now, done
         if self._progress.disable and now >= self._next:
-            print(f"{self._what}: {self._told(now, done)}", file=sys.stderr, flush=True)
+            murmur(f"{self._what}: {self._told(now, done)}")
             self._next = now + INTERVAL
             self._since = now, done
 

@@ -50,18 +50,20 @@ def run(wishes: Wishes, environment: Mapping[str, str], home: Home) -> int:
     say(setup_plan.told(home, name=name, model=model, runtimes=runtimes, wishes=(wishes.backend, wishes.model_only)))
     if wishes.dry_run:
         return 0
+    home.make()
     try:
         with Interruptions():
             # The program first: it is smaller, and a GPU that is not there is known before a gigabyte is fetched.
-            after = before if wishes.model_only else _with_runtime(wishes, runtimes, environment, home)
+            after = None if wishes.model_only else _with_runtime(wishes, runtimes, environment, home)
             if isinstance(model, Model):
                 for pinned in model.files:
                     fetch(pinned, home.models, log=home.fetch_log)
-            choice.write(home, replace(after, model=name))
+            # Another set-up may have changed the rest meanwhile.
+            kept = choice.change(home, lambda now: replace(after or now, model=name))
     except KeyboardInterrupt:
         say("Interrupted; run it again to go on")
         return 130
-    say(setup_plan.farewell(replace(after, model=name), home, environment))
+    say(setup_plan.farewell(kept, home, environment))
     return 0
 
 

