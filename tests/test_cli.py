@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from doctor_servers import DECIDED, READY, answering, silent
+from doctor_servers import DECIDED, READY, answering, silent, trickling
 from jev_local import __version__
 from jev_local.cli import main
 from jev_local.inputs import example
@@ -687,5 +687,108 @@ def test_the_doctor_refuses_what_makes_no_sense(argv: list[str], capsys: pytest.
 def test_the_doctor_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--help"]) == 0
     out = capsys.readouterr().out
-    for words in ("exit codes:", "--backend-url URL", "systemone doctor --format json", "Nothing is fetched, started"):
+    for words in (
+        "exit codes:",
+        "--backend-url URL",
+        "systemone doctor --format json",
+        "Nothing is fetched, started",
+        ".venv",
+    ):
         assert words in out
+
+
+# Streams that are closed or full, and servers that never end
+
+
+def in_a_shell(*argv: str, streams: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {streams}', "-", *PROGRAM, *argv],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env=environment(),
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("argv", [["ask"], ["explain", "a.json", "b.json"], ["doctor"], ["--version"]])
+def test_a_closed_standard_output_is_told_before_anything_is_asked(argv: list[str], api: Api) -> None:
+    done = in_a_shell(*argv, *(["--url", api.url] if argv != ["--version"] else []), streams=">&-")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"systemone: cannot write the answers: standard output is closed\n")
+    assert api.bodies == []
+    assert in_a_shell(*argv, streams=">&- 2>&-").returncode == 2
+
+
+@pytest.mark.parametrize("streams", ["<&-", "2>&-", "<&- 2>&-"])
+def test_what_else_is_closed_is_not_missed(streams: str, api: Api) -> None:
+    done = in_a_shell("ask", "--url", api.url, "--format", "json", "--diagnostics", streams=streams)
+    assert (done.returncode, json.loads(done.stdout)) == (0, REPLY)
+    assert done.stderr == (b"" if "2" in streams else b"X-Jev-Local-State-Cache: off-short\n")
+    done = in_a_shell("ask", "--url", api.url, "--input", "-", streams=streams)
+    assert (done.returncode, done.stdout) == (2, b"")  # an empty standard input
+
+
+FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full to be had")
+
+
+@pytest.mark.parametrize("streams", ["2>&-", pytest.param("2>/dev/full", marks=FULL)])
+def test_a_complaint_that_cannot_be_written_leaves_the_exit_code(streams: str, api: Api) -> None:
+    api.says({"detail": "no"}, status=400)
+    done = in_a_shell("ask", "--url", api.url, "--diagnostics", streams=streams)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+def test_a_reader_of_complaints_that_stops_reading_makes_no_success(api: Api) -> None:
+    api.says({"detail": "no"}, status=400)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([*PROGRAM, "--url", api.url], stderr=writer, env=environment(), timeout=60, check=False)
+    finally:
+        os.close(writer)
+    assert done.returncode == 1
+
+
+@FULL
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_full_disk_behind_a_doctor(form: str, ward: list[str]) -> None:
+    with silent() as url:
+        done = in_a_shell(*ward, url, "--timeout", "0.3", "--format", form, streams=">/dev/full")
+    assert (done.returncode, done.stderr) == (2, b"systemone: cannot write the answers: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", [["ask"], ["explain", "-", "request.json"]])
+def test_headers_without_an_end_end_with_the_timeout(
+    command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", stdin_of(example().encode()))
+    (tmp_path / "request.json").write_text(example())
+    started = time.monotonic()
+    with trickling(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n") as url:
+        assert main([*command, "--url", url, "--timeout", "0.3"]) == 3
+    assert time.monotonic() - started < 10
+    assert "within 0.3 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["ask"], ["explain", "-", "request.json"], ["doctor"]])
+@pytest.mark.parametrize(
+    "variable", [("SSL_CERT_FILE", "/nope"), ("HTTP_PROXY", "foo://x"), ("http_proxy", "http://a:b")]
+)
+def test_an_environment_that_cannot_be_used_is_bad_usage(
+    command: list[str],
+    variable: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for other in ("http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY", "SSL_CERT_DIR"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(*variable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", stdin_of(example().encode()))
+    (tmp_path / "request.json").write_text(example())
+    assert main([*command, "--url", "http://api.invalid"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "http://api.invalid cannot be asked" in err, f"look at {variable[0]}\n" in err) == ("", True, True)

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
+from typing import TextIO
 
 from jev_local import cli_explain, inputs
 from jev_local.called import called
@@ -33,6 +34,9 @@ MOST_REASONS = 20
 
 def main(argv: list[str] | None = None) -> int:
     """Run `systemone` with `argv` (default: the command line) and return its exit code."""
+    if not _has_streams():
+        return USAGE
+    code = ANSWERED
     try:
         try:
             code = _run(sys.argv[1:] if argv is None else argv)
@@ -44,14 +48,29 @@ def main(argv: list[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # `systemone | head`: the reader has what it wanted.
-        _abandon_stdout()
-        return ANSWERED
+        _abandon(sys.stdout)
+        return code
     except OSError as error:
         # Everything else that touches a file has its own handler, so this is standard output: a full disk, say.
-        _abandon_stdout()
+        _abandon(sys.stdout)
         _say(f"cannot write the answers: {error.strerror or error}")
         return USAGE
     return code
+
+
+def _has_streams() -> bool:
+    """Whether there is somewhere to write answers to; if not, that is said before a server works for them."""
+    # Python has None for a stream that was closed. Nobody reads complaints then, and there is nothing to be read.
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    has_stdout = sys.stdout is not None
+    if not has_stdout:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if not has_stdout:
+        _say("cannot write the answers: standard output is closed", "To have none, send them to /dev/null.")
+    return has_stdout
 
 
 def _run(argv: list[str]) -> int:
@@ -155,7 +174,7 @@ def _show(request: inputs.Request, reply: Received, arguments: argparse.Namespac
     if arguments.format == "json":
         sys.stdout.write(to_json(reply.document, sys.stdout.encoding))
         if arguments.diagnostics:
-            sys.stderr.write(headers_text(reply.headers))
+            _tell(headers_text(reply.headers))
     else:
         sys.stdout.write(table(request.document, reply, sys.stdout, with_diagnostics=arguments.diagnostics))
     return code
@@ -166,7 +185,7 @@ def _complain(error: ClientError, *, with_headers: bool) -> int:
         case Refused():
             _refusal(error)
             if with_headers:
-                sys.stderr.write(headers_text(error.headers))
+                _tell(headers_text(error.headers))
             return REFUSED
         case BadReply():
             _say(error.message, "Is another program listening there? Name the server with --url.")
@@ -176,6 +195,9 @@ def _complain(error: ClientError, *, with_headers: bool) -> int:
                 error.message,
                 f"Is it running ({called('up')}), or elsewhere (--url)? A slow model may need more --timeout.",
             )
+        case UnusableServer():
+            _say(error.message)
+            return USAGE
         case Unreachable():
             _say(error.message, f"Start the server with {called('up')}, or name another one with --url.")
         case _:
@@ -200,11 +222,20 @@ def _refusal(error: Refused) -> None:
 
 
 def _say(message: str, *more: str) -> None:
-    print("\n  ".join(map(clean, (f"systemone: {message}", *more))), file=sys.stderr)
+    _tell("\n  ".join(map(clean, (f"systemone: {message}", *more))) + "\n")
 
 
-def _abandon_stdout() -> None:
-    # The interpreter flushes standard output once more when it ends, and would complain about the pipe then.
+def _tell(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        # Closed, or on a full disk. The exit code still says what happened.
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> None:
+    # The interpreter flushes it once more when it ends, and would complain about the pipe then.
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

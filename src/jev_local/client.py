@@ -1,8 +1,7 @@
-"""A typed, synchronous client for `POST /v1/systemone` and `/v1/cache/explain`. All of httpx, and all of its errors,
-end here.
+"""A typed, synchronous client for `POST /v1/systemone` and `/v1/cache/explain`. What can go wrong:
 
     ClientError
-    ├── UnusableServer   no request could be made with this URL or key
+    ├── UnusableServer   no request could be made with this URL or key, or in this environment
     ├── Refused          the server answered, and the answer was no; carries the status and the server's reasons
     ├── BadReply         the server answered 2xx with something that is not a System One reply
     └── Unreachable      no answer: nobody listens, or the connection broke
@@ -23,15 +22,23 @@ import httpx
 
 from jev_local import __version__
 from jev_local.errors import JevError
+from jev_local.exchange import Exchange
 from jev_local.explained import Explained
 from jev_local.explained import parse as parse_explained
+from jev_local.line import MOST_PORT, NoReply
 from jev_local.received import Received, parse
-from jev_local.settings import DEFAULT_API_URL
-from jev_local.wire.hosts import is_loopback
+from jev_local.settings import DEFAULT_API_URL, MIB
 
 PATH = "/v1/systemone"
 EXPLAIN_PATH = "/v1/cache/explain"
 DEFAULT_TIMEOUT = 120.0
+
+MOST_BYTES = 64 * MIB
+"""Of a reply. The names of choices come back twice at most, and a request's JSON has 24 MiB."""
+
+MOST_VALUES = 2_000_000
+"""Commas and opening brackets in a reply: a thousand questions of 255 choices have 300,000. As many empty arrays as fit
+into the bytes would take more than a gigabyte."""
 
 T = TypeVar("T")
 
@@ -41,7 +48,8 @@ class ClientError(JevError):
 
 
 class UnusableServer(ClientError):
-    """A URL that names no server, or a key that fits in no header."""
+    """A URL that names no server, a key that fits in no header, or a proxy or certificates in the environment that
+    cannot be used."""
 
 
 class Refused(ClientError):
@@ -65,8 +73,8 @@ class TimedOut(Unreachable):
 
 
 class Client:
-    """One server at `url`, the root without `/v1`. `key` empty: none is sent. `timeout` is in seconds, for the whole
-    reply. Raises UnusableServer."""
+    """One server at `url`, the root without `/v1`. `key` empty: none is sent. `timeout` is in seconds, for a whole
+    question, from looking up the name to the last byte of the reply. Raises UnusableServer."""
 
     def __init__(self, url: str = DEFAULT_API_URL, *, key: str = "", timeout: float = DEFAULT_TIMEOUT) -> None:
         root = _root(url)
@@ -77,13 +85,10 @@ class Client:
             if not (key.isascii() and key.isprintable() and " " not in key):
                 raise UnusableServer("an API key is printable ASCII without spaces")
             headers["Authorization"] = f"Bearer {key}"
-        self._http = httpx.Client(
-            base_url=root,
-            headers=headers,
-            timeout=timeout,
-            # A proxy from the environment cannot reach this machine's loopback, and must not see what goes there.
-            trust_env=not is_loopback(root.host),
-        )
+        try:
+            self._exchange = Exchange(self.url, headers=headers)
+        except NoReply as error:
+            raise self._unusable(error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +97,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._exchange.close()
 
     def ask(self, body: bytes) -> Received:
         """Send a request body as it stands and return the checked reply. Raises ClientError."""
@@ -112,55 +117,62 @@ class Client:
 
     def _post(self, path: str, body: bytes, read: Callable[[bytes, Mapping[str, str]], T], *, what: str) -> T:
         """What `read` makes of the reply; it raises ValueError for one that is no `what`."""
-        started = time.monotonic()
         try:
-            with self._http.stream(
-                "POST", path, content=body, headers={"Content-Type": "application/json"}
-            ) as response:
-                content = self._read(response, started)
-        except httpx.TimeoutException as error:
-            raise self._timed_out() from error
-        except httpx.DecodingError as error:
-            raise BadReply(f"The reply from {self.url} cannot be decompressed.") from error
-        except httpx.RequestError as error:
-            raise Unreachable(f"No answer from {self.url}: {_cause(error)}.") from error
-        headers = dict(response.headers)
-        if not response.is_success:
-            raise Refused(response.status_code, _reasons(content, response.reason_phrase), headers)
+            reply = self._exchange.ask(
+                "POST",
+                path,
+                body=body,
+                headers={"Content-Type": "application/json"},
+                seconds=self._timeout,
+                most=MOST_BYTES,
+            )
+        except NoReply as error:
+            raise self._named(error) from error
+        trouble = reply.trouble or _too_full(reply.content)
+        if not reply.is_success:
+            raise Refused(reply.status, _reasons(b"" if trouble else reply.content, reply.phrase), reply.headers)
         try:
-            return read(content, headers)
+            if trouble:
+                raise ValueError(trouble)
+            return read(reply.content, reply.headers)
         except ValueError as error:
             raise BadReply(f"What {self.url} answered is no {what}: {error}.") from error
 
-    def _read(self, response: httpx.Response, started: float) -> bytes:
-        # httpx times each read; a server that trickles would keep a caller for ever.
-        content = bytearray()
-        for chunk in response.iter_bytes():
-            content += chunk
-            if time.monotonic() - started > self._timeout:
-                raise self._timed_out()
-        return bytes(content)
+    def _named(self, error: NoReply) -> ClientError:
+        match error.fault:
+            case "unusable":
+                return self._unusable(error)
+            case "unconnected" | "unfinished":
+                return TimedOut(f"No complete answer from {self.url} within {self._timeout:g} s.")
+            case _:
+                return Unreachable(f"No answer from {self.url}: {error.why}.")
 
-    def _timed_out(self) -> TimedOut:
-        return TimedOut(f"No complete answer from {self.url} within {self._timeout:g} s.")
+    def _unusable(self, error: NoReply) -> UnusableServer:
+        return UnusableServer(f"{self.url} cannot be asked: {error.why}")
 
 
 def _root(url: str) -> httpx.URL:
     try:
         root = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        host = root.host
+    except (httpx.InvalidURL, UnicodeError) as error:
         raise UnusableServer(f"not a URL: {error}") from error
-    if root.scheme not in ("http", "https") or not root.host:
+    if root.scheme not in ("http", "https") or not host:
         raise UnusableServer("a server's URL begins with http:// or https:// and names a host")
     if root.userinfo or root.query or root.fragment:
         raise UnusableServer("a server's URL has no user name, query or fragment")
+    try:
+        root.raw_host.decode("ascii").encode("idna")  # as looking it up does
+    except UnicodeError as error:
+        raise UnusableServer("a host name has parts of 1 to 63 characters with dots between them") from error
+    if root.port is not None and not 0 < root.port <= MOST_PORT:
+        raise UnusableServer(f"a server's port is a number from 1 to {MOST_PORT}")
     return root
 
 
-def _cause(error: httpx.RequestError) -> str:
-    """httpx words: "[Errno 111] Connection refused", or nothing at all for some broken connections."""
-    text = str(error).rstrip(".")
-    return text.split("] ", 1)[-1] if text else type(error).__name__
+def _too_full(content: bytes) -> str:
+    values = content.count(b",") + content.count(b"[") + content.count(b"{")
+    return f"it has more than {MOST_VALUES:,} values" if values > MOST_VALUES else ""
 
 
 def _reasons(content: bytes, phrase: str) -> tuple[str, ...]:
