@@ -149,7 +149,7 @@ def test_places_are_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     assert found[0].says == "answers 200"
     assert found[1].says == "Connection refused"
-    assert found[2].says == "no answer within 0.5 s"
+    assert found[2].says == "no complete answer within 0.5 s"
 
 
 @pytest.mark.parametrize("proxy", ["ftp://u:secret@proxy", "socks5://u:secret@127.0.0.1:1"])

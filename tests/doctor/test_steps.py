@@ -114,6 +114,10 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
         "wait", "ASK doctor --url http://h:1 --backend-url http://h:2",
     ),
     "too slow": (said(Speed("too slow", "")), "give it more time", "ASK doctor --timeout 600"),
+    "too slow, with an inference server that hangs": (
+        replace(by_wheel(said(Speed("too slow", ""))), backend=replace(BACKEND, state="hung")),
+        "gives no answer: end it, and start it again", "ASK doctor",
+    ),
     "too slow with the wheel": (by_wheel(said(Speed("too slow", ""))), "slow", "SETUP --model text"),
     "refused": (said(Speed("refused", "400: too long")), "refused a plain question: 400: too long", "ASK doctor"),
     "bad answer": (said(Speed("bad answer", "No answer.")), "No answer. Look into its log, stop both", "UP"),

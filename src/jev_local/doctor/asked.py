@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import ssl
-import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import httpx
-
-from jev_local.wire.hosts import is_loopback
+from jev_local.exchange import ask_once
+from jev_local.line import NoReply
 from jev_local.wire.strict_json import nested_deeper
 
 ASK_SECONDS = 3.0
@@ -18,6 +15,8 @@ MOST_BYTES = 4 * 1024 * 1024
 """The longest chat template, which is part of what llama-server tells of itself, is a small fraction of it."""
 
 DEEPEST = 64
+MOST = 10**12
+"""No slots, tokens or bytes that are told here are more than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,38 +34,18 @@ class Heard:
         return self.document if isinstance(self.document, dict) else {}
 
 
+_STATES: dict[str, Literal["answered", "hung"]] = {"unfinished": "hung", "broken": "answered"}
+"""broken: it answers, and not in HTTP, or not in the TLS that was asked for."""
+
+
 def get(root: str, path: str, *, seconds: float = ASK_SECONDS) -> Heard:
     """GET `path` below `root`, a checked URL without a slash at its end. No key is sent."""
-    started = time.monotonic()
-    url = httpx.URL(root)
-    content = bytearray()
+    headers = {"Accept": "application/json"}
     try:
-        with (
-            httpx.Client(timeout=seconds, trust_env=not is_loopback(url.host)) as client,
-            client.stream("GET", f"{root}{path}", headers={"Accept": "application/json"}) as reply,
-        ):
-            for piece in reply.iter_bytes():
-                content += piece
-                if len(content) > MOST_BYTES:
-                    return Heard("answered", reply.status_code)
-                if time.monotonic() - started > seconds:
-                    return Heard("hung")
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        return Heard("answered" if _speaks_otherwise(error) else "down")
-    except httpx.TimeoutException:
-        return Heard("hung")
-    except httpx.HTTPError:  # it answers, and not in HTTP
-        return Heard("answered")
-    return Heard("answered", reply.status_code, _json(bytes(content)))
-
-
-def _speaks_otherwise(error: BaseException | None) -> bool:
-    """A connection was there, and ended because the other side has no TLS, or no certificate that is trusted."""
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+        reply = ask_once("GET", f"{root}{path}", seconds=seconds, most=MOST_BYTES, headers=headers)
+    except NoReply as error:
+        return Heard(_STATES.get(error.fault, "down"))
+    return Heard("answered", reply.status, None if reply.trouble else _json(reply.content))
 
 
 def _json(content: bytes) -> Any:
@@ -81,4 +60,4 @@ def text(value: object) -> str | None:
 
 
 def count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST else None

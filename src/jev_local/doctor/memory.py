@@ -7,6 +7,7 @@ GPU's driver takes for itself is in none of them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from jev_local.backend.embedded import LARGEST_UBATCH, ServerOptions
@@ -121,11 +122,10 @@ def _context_that_fits(needed: int, room: Room, shape: ModelShape, options: Serv
     available = room.total if room.available is None else room.available
     if available is None or shape.untold:
         return None
-    fixed = needed - _of_context(shape, options)
-    for context in range(options.context // CONTEXT_STEP * CONTEXT_STEP, SMALLEST_CONTEXT - 1, -CONTEXT_STEP):
-        if context < options.context and fixed + _of_context(shape, replace(options, context=context)) <= available:
-            return context
-    return None
+    fixed, steps = needed - _of_context(shape, options), range(SMALLEST_CONTEXT, options.context, CONTEXT_STEP)
+    room_for_it = available - fixed
+    fitting = bisect_right(steps, room_for_it, key=lambda tokens: _of_context(shape, replace(options, context=tokens)))
+    return steps[fitting - 1] if fitting else None
 
 
 def _of_context(shape: ModelShape, options: ServerOptions) -> int:

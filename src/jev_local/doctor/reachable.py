@@ -10,11 +10,13 @@ import httpx
 from jev_local.doctor.facts import Chosen, Host
 from jev_local.doctor.model_files import ALWAYS, HUB, TOY
 from jev_local.doctor.starting import RELEASES
+from jev_local.exchange import ask_once
 from jev_local.launch import hub, runtimes
 from jev_local.launch.intended import has_wheel
 from jev_local.launch.models import CATALOGUE
 from jev_local.launch.pins import HubSource
 from jev_local.launch.remote import Unreachable
+from jev_local.line import NoReply
 
 SECONDS = 3.0
 ENDPOINT = "https://huggingface.co"
@@ -70,16 +72,12 @@ def _bar() -> str | None:
 
 
 def _ask(what: str, url: str, seconds: float) -> Host:
-    try:
-        status = httpx.head(url, timeout=seconds).status_code
-    except httpx.TimeoutException:
-        return Host(what, url, False, f"no answer within {seconds:g} s")
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+    if not url:
         return Host(what, url, False, NO_URL)
-    except httpx.HTTPError as error:
-        return Host(what, url, False, str(error).rpartition("] ")[2] or type(error).__name__)
-    except (ValueError, ImportError, OSError):  # what they say may hold the password of a proxy
-        return Host(what, url, False, "a proxy or certificates in the environment cannot be used")
+    try:
+        status = ask_once("HEAD", url, seconds=seconds, most=0).status
+    except NoReply as error:
+        return Host(what, url, False, error.why)
     return Host(what, url, status < 500, f"answers {status}")
 
 

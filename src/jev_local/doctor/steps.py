@@ -108,6 +108,12 @@ def _busy(here: _Here) -> Step | None:
 def _too_slow(here: _Here) -> Step | None:
     if here.facts.speed.state != "too slow":
         return None
+    if here.facts.backend.state == "hung":
+        return Step(
+            f"The inference server at {here.facts.backend.url} takes connections and gives no answer: end it, and start "
+            f"it again ({here.calls.commands.up} does that by itself), then look again.",
+            here.calls.again(),
+        )
     if here.uses_wheel and not here.is_another:
         return Step("The answer took too long. The wheel's server is slow: get a build for this machine.", here.setup)
     return Step("The answer took too long: give it more time.", here.calls.again("--timeout", "600"))
