@@ -34,7 +34,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 NAME = re.compile(r"(?<![\w$.…-])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?![\w…])")
 """An option, and a variable of two words or more."""
 
-PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"))
+PROXIES = frozenset(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR"))
 OTHERS_READ = frozenset(("PIP_INDEX_URL", "HF_TOKEN", "HF_HUB_OFFLINE")) | PROXIES
 """Variables that libraries read and people have to know of."""
 

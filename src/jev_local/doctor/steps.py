@@ -110,8 +110,8 @@ def _too_slow(here: _Here) -> Step | None:
         return None
     if here.facts.backend.state == "hung":
         return Step(
-            f"The inference server at {here.facts.backend.url} takes connections and gives no answer: end it, and start "
-            f"it again ({here.calls.commands.up} does that by itself), then look again.",
+            f"The inference server at {here.facts.backend.url} takes connections and gives no answer: end it, and "
+            f"start it again ({here.calls.commands.up} does that by itself), then look again.",
             here.calls.again(),
         )
     if here.uses_wheel and not here.is_another:
