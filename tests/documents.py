@@ -41,7 +41,8 @@ OTHERS_READ = frozenset(("PIP_INDEX_URL", "HF_TOKEN", "HF_HUB_OFFLINE")) | PROXI
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block. `words` are its info string: the language, and how it is covered."""
+    """A fenced block. `words` are its info string: the language, how it is covered, and by which file where that is not
+    where the documents' own blocks are run."""
 
     path: Path
     line: int
@@ -54,7 +55,11 @@ class Block:
 
     @property
     def kind(self) -> str:
-        return " ".join(self.words[1:])
+        return self.words[1] if len(self.words) > 1 else ""
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        return self.words[2:]
 
     @property
     def place(self) -> str:

@@ -53,10 +53,22 @@ CODE = [block for block in ALL if block.language in ("bash", "python")]
 # Blocks and commands
 
 
+@pytest.mark.parametrize("block", by_place([block for block in CODE if block.kind == "dry"]))
+def test_what_is_not_run_here_is_run_by_the_file_that_it_names(block: Block) -> None:
+    (name,) = block.elsewhere
+    text = (ROOT / name).read_text(encoding="utf-8").replace("-", "_")
+    for line in block.code.splitlines():
+        words = shlex.split(line, comments=True)
+        called = words[words.index("-m") + 1] if "-m" in words else words[0]
+        program = called.rpartition("/")[2].rpartition(".")[2] if "-m" in words else Path(called).stem
+        assert program in (".", "test", "pip") or program.replace("-", "_") in text, f"{name} runs no {program}"
+
+
 @pytest.mark.parametrize("block", by_place(ALL))
 def test_a_block_says_how_it_is_covered(block: Block) -> None:
     if block.language in ("bash", "python"):
         assert block.kind in KINDS, f"write one of {', '.join(KINDS)} behind `{block.language}`"
+        assert len(block.elsewhere) == (block.kind == "dry"), "`dry` names the file that really runs it, and only `dry`"
         return
     assert block.language in ("", "json", "text", "mermaid"), "a language that nobody checks"
     assert block.kind == ""
