@@ -32,7 +32,7 @@ def test_an_empty_machine(house: House) -> None:
     assert "Hugging Face cannot be reached. The package index has it too" in step.says
     assert not facts.can_decide
     facts, step = house.look(MODEL="text")
-    assert "Hugging Face cannot be reached: connect this machine, or take starter, which the package" in step.says
+    assert "Hugging Face cannot be reached (Connection refused): mend that, or take starter, which the pa" in step.says
     facts, _ = house.look(MODEL="smollm2")
     assert facts.hosts == ()
 

@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
     "no network, and another model here": (
         idle(replace(CHOSEN, weights=GONE), hosts=(NO_HUB,),
              installed=replace(INSTALLED, models=(replace(STARTER, model="smollm2"),))),
-        "take smollm2, which is here", "UP --model smollm2",
+        "take smollm2, a toy, which is here", "UP --model smollm2",
     ),
     "no network, and half of another model here": (
         idle(replace(CHOSEN, weights=GONE), hosts=(NO_HUB,),
@@ -173,7 +173,7 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
         "SETUP --model text --model-only",
     ),
     "incomplete, and no network": (
-        idle(replace(CHOSEN, weights=SHORT), hosts=(NO_HUB,)), "cannot be reached: connect this machine",
+        idle(replace(CHOSEN, weights=SHORT), hosts=(NO_HUB,)), "cannot be reached (no answer): mend that",
         "UP --model starter",
     ),
     "incomplete, and another source": (

@@ -224,7 +224,9 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
                 api=replace(NO_API, url="http://127.0.0.1:9080")),
         "start that", "SERVE --port 9080 --backend-url http://127.0.0.1:9097",
     ),
-    "API down, loading": (replace(IDLE, backend=replace(BACKEND, state="loading")), "which waits for it", "SERVE"),
+    "API down, loading": (
+        replace(IDLE, backend=replace(BACKEND, state="loading")), "starts the API after that: wait", "ASK doctor",
+    ),
     "backend hangs": (
         replace(IDLE, backend=replace(NO_BACKEND, state="hung")), "does not answer. Stop it", "UP --backend-port 8098",
     ),

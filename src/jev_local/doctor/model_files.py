@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from jev_local.doctor.calls import Calls
 from jev_local.doctor.facts import Chosen, Facts, Step
@@ -42,9 +43,14 @@ def can_be_had(facts: Facts, chosen: Chosen) -> bool:
 
 
 def instead(facts: Facts) -> str:
-    """Another model than the chosen one: one that is here, else the one that is easiest to get."""
-    chosen = None if facts.chosen is None else facts.chosen.model
-    return next((name for name in BEST if name != chosen and name in _complete(facts)), ALWAYS)
+    """Another model than the chosen one and than the one that runs: one that is here, else the easiest to get."""
+    others = {None if facts.chosen is None else facts.chosen.model, _running(facts)}
+    return next((name for name in BEST if name not in others and name in _complete(facts)), ALWAYS)
+
+
+def _running(facts: Facts) -> str | None:
+    """The name that the API's model has here."""
+    return next((name for name, model in CATALOGUE.items() if Path(model.weights.file).stem == facts.api.model), None)
 
 
 def nowhere_to_be_had(facts: Facts, chosen: Chosen, calls: Calls) -> Step | None:
@@ -149,8 +155,9 @@ def _again(facts: Facts, chosen: Chosen, fault: str, calls: Calls) -> Step:
 
 
 def _cannot(facts: Facts, fault: str, calls: Calls) -> Step:
+    why = next((f" ({host.says})" for host in facts.hosts if host.what == HUB and host.says), "")
     return Step(
-        f"{fault}, and {HUB} cannot be reached: connect this machine, or take {_taken(facts)}.",
+        f"{fault}, and {HUB} cannot be reached{why}: mend that, or take {_taken(facts)}.",
         calls.up(model=instead(facts)),
     )
 
@@ -158,7 +165,7 @@ def _cannot(facts: Facts, fault: str, calls: Calls) -> Step:
 def _taken(facts: Facts) -> str:
     name = instead(facts)
     if name in _complete(facts):
-        return f"{name}, which is here"
+        return f"{name}{', a toy' if name == TOY else ''}, which is here"
     return f"{name}, which the package index has too"
 
 

@@ -168,7 +168,13 @@ def _no_api(here: _Here) -> Step | None:
     if backend.state == "up":
         says = "The inference server is up, and no API: start that."
     elif backend.state == "loading":
-        says = "The inference server loads its model. Start the API, which waits for it."
+        if not _beside(here):  # `up` starts its API when the model is there, and a second one would be in its way
+            return Step(
+                f"The inference server loads its model. {calls.commands.up} starts the API after that: wait, and look "
+                "again.",
+                calls.again(),
+            )
+        says = ""
     elif not calls.backend_is_local:
         return Step(
             f"No inference server answers at {backend.url}: start it there, or correct --backend-url.", calls.again()

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -185,6 +186,8 @@ def _set_aside(path: Path, target: Path, why: str) -> NoReturn:
             fate = "Nothing of it was kept; run this again to fetch a fresh one"
     except OSError as error:
         fate = f"It cannot be set aside ({error.strerror}): move {path} away, and run this again to fetch a fresh one"
+    with suppress(OSError):
+        _sidecar(target).unlink(missing_ok=True)
     shutil.rmtree(_staging(target), ignore_errors=True)
     raise CannotStart(f"{target.name} is not the file it should be: {why}. {fate}")
 

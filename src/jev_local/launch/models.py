@@ -79,13 +79,16 @@ SMOLLM2 = Model(
 )
 
 
+ELSEWHERE = f"take --model starter, which the package index has too, or {OTHERWISE}"
+
+
 def _liquid(what: str, file: str, sha256: str, repository: str, revision: str) -> Pinned:
     return Pinned(
         what=what,
         file=file,
         sha256=sha256,
         licence="LFM Open License v1.0",
-        otherwise=OTHERWISE,
+        otherwise=ELSEWHERE,
         sources=(HubSource(f"LiquidAI/{repository}", revision, file),),
     )
 
