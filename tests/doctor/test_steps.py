@@ -101,6 +101,11 @@ CASES: dict[str, tuple[Facts, str, str | None]] = {
         "Leave MODEL out", "SETUP --model text",
     ),
     "a toy that is not the chosen one": (with_toy(chosen=CHOSEN), "stop this one, and start that", "UP"),
+    "a toy that is not the chosen one, which cannot be had": (
+        with_toy(chosen=replace(CHOSEN, weights=GONE), hosts=(NO_HUB,),
+                 installed=replace(INSTALLED, models=(replace(STARTER, model="smollm2"),))),
+        "mend that, or take starter", "UP --model starter",
+    ),
     "a toy elsewhere": (
         with_toy(api=replace(API, model=TOY, is_local=False)), "All is well", "ASK --state 'I was charged twice.'",
     ),
