@@ -10,11 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from jev_local.wire.hosts import is_loopback
+from jev_local.wire.hosts import is_loopback, proxy_for
 
 Fault = Literal["unusable", "refused", "unconnected", "unfinished", "broken"]
 
@@ -147,7 +146,7 @@ def _transport(url: str) -> httpx.HTTPTransport:
     try:
         parsed = httpx.URL(url)
         is_trusting = not is_loopback(parsed.host)
-        proxy = _proxy(parsed) if is_trusting else None
+        proxy = proxy_for(parsed.scheme, parsed.host, parsed.netloc.decode("ascii")) if is_trusting else None
         if parsed.port is not None and parsed.port > MOST_PORT:  # some systems take what is left of its lower bits
             raise ValueError
     except (ValueError, httpx.InvalidURL) as error:
@@ -162,17 +161,6 @@ def _transport(url: str) -> httpx.HTTPTransport:
         # The error repeats the proxy's URL, and there may be a password in it.
         why = f"the proxy of the environment is none; {_set(_PROXIES)}"
     raise NoReply("unusable", why)
-
-
-def _proxy(url: httpx.URL) -> str | None:
-    """As the environment has it. httpx would read all of NO_PROXY as URLs, and stop at `fe80::/10`."""
-    proxies = getproxies()
-    found = proxies.get(url.scheme) or proxies.get("all")
-    authority = url.netloc.decode("ascii")
-    everything = "*" in (name.strip() for name in proxies.get("no", "").split(","))
-    if not found or everything or proxy_bypass(url.host) or proxy_bypass(authority):
-        return None
-    return found if "://" in found else f"http://{found}"
 
 
 def _content(response: httpx.Response, most: int) -> tuple[bytes, str]:

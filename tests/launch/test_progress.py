@@ -108,3 +108,8 @@ def test_what_cannot_be_shown_is_written_otherwise(monkeypatch: pytest.MonkeyPat
             monkeypatch.setattr(sys, "stdout", output)
             say("ü日 x \udcff")
         assert (tmp_path / "out").read_bytes() == shown
+
+
+def test_nothing_that_is_said_steers_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    say("/models/\x1b[31m赤\u3000い\x07.gguf\tis here\nnext\x9b")
+    assert capfd.readouterr().out == "/models/?[31m赤\u3000い?.gguf\tis here\nnext?\n"

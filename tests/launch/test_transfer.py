@@ -290,11 +290,9 @@ def test_a_range_that_is_none_is_not_believed(host: StandIn, part: Path, said: s
 
 
 ENVIRONMENTS = {
-    "a network": {"NO_PROXY": "localhost,fe80::/10"},
-    "an address": {"NO_PROXY": "[::1]"},
-    "another kind of proxy": {"HTTP_PROXY": "foo://user:secret@x"},
-    "no proxy": {"ALL_PROXY": "http://[secret"},
-    "a port": {"HTTPS_PROXY": "http://user:secret@x:99999999"},
+    "another kind of proxy": {"HTTP_PROXY": "foo://user:secret@x", "NO_PROXY": ""},
+    "no proxy": {"ALL_PROXY": "http://[secret", "NO_PROXY": ""},
+    "a port": {"HTTP_PROXY": "http://user:secret@x:99999999", "NO_PROXY": ""},
     "certificates": {"SSL_CERT_FILE": "/absent/secret"},
     "a folder": {"SSL_CERT_FILE": "/"},
 }
@@ -381,8 +379,27 @@ def test_a_host_that_goes_away_before_the_download(host: StandIn, part: Path) ->
             download(gone, part, size=None, progress=lambda done, total: None)
 
 
+@pytest.mark.parametrize("around", ["fe80::/10", "fd00::/8,localhost", "[::1]", ".corp,10.0.0.0/8"])
+def test_a_proxy_is_used_whatever_else_is_reached_without_it(
+    host: StandIn, part: Path, around: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """httpx itself would stop at some of these, with or without a proxy."""
+    monkeypatch.setenv("NO_PROXY", f"127.0.0.1,{around}")
+    assert get(host, part) == CONTENT
+    monkeypatch.setenv("HTTP_PROXY", host.address)
+    monkeypatch.setenv("NO_PROXY", around)
+    host.files["http://files.test/a"] = CONTENT
+    part.unlink()
+    far = Remote("the host", "http://files.test/a")
+    assert learn_size(far) == len(CONTENT)
+    download(far, part, size=None, progress=lambda done, total: None)
+    assert part.read_bytes() == CONTENT
+    assert host.asked[-1].path == "http://files.test/a", "asked as a proxy is"
+
+
 def test_a_proxy_that_cannot_be_used(host: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "gopher://user:secret@proxy.test")
+    monkeypatch.setenv("NO_PROXY", "")
     with pytest.raises(Unreachable, match="with the proxy") as caught:
         learn_size(remote(host))
     assert "secret" not in caught.value.message + caught.value.details

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -30,6 +31,10 @@ INTERVAL = 10.0  # seconds between lines in a pipe
 SLOWEST = 10_000.0  # bytes a second; below, what is left would be told in days
 
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What would steer a terminal: a path or a file may have it."""
+
+
 def say(text: str) -> None:
     """A fact for the person at the terminal, at once, also into a pipe. BrokenPipeError where nobody reads on,
     CannotStart where it cannot be written."""
@@ -53,6 +58,7 @@ def murmur(text: str) -> None:
 def _print(text: str, stream: TextIO | None) -> None:
     if stream is None or stream.closed:
         return
+    text = CONTROL.sub("?", text)
     try:
         print(text, file=stream, flush=True)
     except UnicodeEncodeError:  # a path in a terminal that cannot show it

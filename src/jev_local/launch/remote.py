@@ -18,9 +18,12 @@ from dataclasses import dataclass, field
 import httpx
 
 from jev_local.launch.errors import CannotStart
+from jev_local.wire.hosts import proxy_for
 
 SETTINGS = re.compile(r"(?i)((https?|all|no)_proxy|ssl_cert_(file|dir))")
 """Of the environment, that decide how any host is reached."""
+
+PROXIES = re.compile(r"(?i)(https?|all)_proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,34 @@ def are_set(names: re.Pattern[str], environment: Mapping[str, str] = os.environ)
 
 def client(remote: Remote, seconds: float) -> httpx.Client:
     """One that waits so long for each piece. Unreachable where the environment allows none."""
+    transport = _Transport()
     with reaching(remote.host, f" with the proxy and the certificates that are set{are_set(SETTINGS)}"):
-        return httpx.Client(timeout=seconds)
+        transport.towards(remote.url)
+        return httpx.Client(timeout=seconds, transport=transport, trust_env=False)
+
+
+class _Transport(httpx.BaseTransport):
+    """With the proxy that the environment has for each host: a redirect may lead to another one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str | None, httpx.HTTPTransport] = {}
+
+    def towards(self, address: str | httpx.URL) -> httpx.HTTPTransport:
+        try:
+            url = httpx.URL(address)
+        except httpx.InvalidURL:  # is told where it is asked
+            url = httpx.URL("http://localhost")
+        proxy = proxy_for(url.scheme, url.host, url.netloc.decode("ascii"))
+        if proxy not in self._known:
+            self._known[proxy] = httpx.HTTPTransport(proxy=proxy)
+        return self._known[proxy]
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        return self.towards(request.url).handle_request(request)
+
+    def close(self) -> None:
+        for transport in self._known.values():
+            transport.close()
 
 
 def request(remote: Remote, asking: httpx.Client, method: str, headers: Mapping[str, str]) -> httpx.Request:
@@ -82,7 +111,7 @@ def reply(
     for _ in range(asking.max_redirects + 1):
 
         def send(question: httpx.Request = question) -> httpx.Response:
-            with reaching(remote.host):
+            with reaching(remote.host, are_set(PROXIES)):
                 return asking.send(question, stream=True)
 
         try:

@@ -15,7 +15,18 @@ import httpx
 
 from jev_local.launch.errors import CannotStart
 from jev_local.launch.regular import growing, length
-from jev_local.launch.remote import Remote, Unreachable, client, number, pieces, reply, request, require_no_refusal
+from jev_local.launch.remote import (
+    PROXIES,
+    Remote,
+    Unreachable,
+    are_set,
+    client,
+    number,
+    pieces,
+    reply,
+    request,
+    require_no_refusal,
+)
 
 PROBE_SECONDS = 3.0
 STALL_SECONDS = 20.0
@@ -79,7 +90,8 @@ def learn_size(remote: Remote) -> int | None:
                 return _told_by_head(asking, remote, until)
             except httpx.HTTPError as error:
                 if attempt == FRUITLESS:
-                    raise Unreachable(f"{remote.host} cannot be reached", details=_shown(error)) from error
+                    why = f"{remote.host} cannot be reached{are_set(PROXIES)}"
+                    raise Unreachable(why, details=_shown(error)) from error
                 time.sleep(PAUSE * attempt)
                 attempt += 1
 
@@ -208,7 +220,7 @@ def _why(remote: Remote, error: httpx.HTTPError) -> str:
     if isinstance(error, _Odd):
         return f"{remote.host} {error}"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return f"{remote.host} cannot be reached"
+        return f"{remote.host} cannot be reached{are_set(PROXIES)}"
     return f"the download from {remote.host} broke off"
 
 

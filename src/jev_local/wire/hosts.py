@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from urllib.request import getproxies, proxy_bypass
 
 
 def is_address(host: str) -> bool:
@@ -29,3 +30,14 @@ def without_port(authority: str) -> str:
     if authority.startswith("["):
         return authority[1:].partition("]")[0]
     return authority.partition(":")[0]
+
+
+def proxy_for(scheme: str, host: str, authority: str) -> str | None:
+    """The proxy that the environment has for a URL with these parts; None where there is none, or NO_PROXY speaks
+    against it. httpx would read all of NO_PROXY as URLs, and stop at `fe80::/10`."""
+    proxies = getproxies()
+    found = proxies.get(scheme) or proxies.get("all")
+    everything = "*" in (name.strip() for name in proxies.get("no", "").split(","))
+    if not found or everything or proxy_bypass(host) or proxy_bypass(authority):
+        return None
+    return found if "://" in found else f"http://{found}"
