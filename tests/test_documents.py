@@ -31,7 +31,6 @@ from documents import (
     headings,
     links,
     prose,
-    shown,
     spans,
     text,
 )
@@ -207,9 +206,3 @@ def test_a_page_begins_with_what_it_is_for(path: Path) -> None:
     assert lines[1] == ""
     assert lines[2].startswith("This page ")
     assert [level for level, _ in headings(path)].count(1) == 1
-
-
-def test_no_document_is_about_those_who_wrote_it() -> None:
-    for path in LINKED:
-        found = re.search(r"\.\./shared|/work/|\bpypi\.org\b|\bsession filed\b", text(path))
-        assert not found, f"{shown(path)}: {found}"

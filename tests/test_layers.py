@@ -20,7 +20,7 @@ ROOT = Path(jev_local.__file__).parent
 PACKAGE = "jev_local"
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "base": ("", "called", "errors", "settings"),
+    "base": ("", "called", "errors", "settings", "threads"),
     "core": ("core",),
     "port": ("backend", "backend.port", "backend.probe", "backend.trials"),
     # Only the composition root knows that there is a llama-server ...

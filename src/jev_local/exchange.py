@@ -7,13 +7,12 @@ is still open then.
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
 from threading import Lock, Thread
 
 from jev_local.line import Asked, Line, NoReply, Reply
+from jev_local.threads import start_without_interrupts
 
 LONGEST = 1_000_000.0
 """Seconds, eleven days: what an operating system takes for one wait in milliseconds is not much more."""
@@ -49,7 +48,7 @@ class Exchange:
         line = line or Line(self._root)
         answer: Future[Reply] = Future()
         try:
-            _start_without_interrupts(Thread(target=_carry, args=(line, asked, answer), daemon=True))
+            start_without_interrupts(Thread(target=_carry, args=(line, asked, answer), daemon=True))
             reply = answer.result(seconds)
         except TimeoutError:
             line.cut()
@@ -92,15 +91,3 @@ def _carry(line: Line, asked: Asked, answer: Future[Reply]) -> None:
         answer.set_exception(error)
     else:
         answer.set_result(reply)
-
-
-def _start_without_interrupts(thread: Thread) -> None:
-    # A signal that the kernel gives to it would not end the wait of the main thread.
-    if sys.platform == "win32":
-        thread.start()
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        thread.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -5,11 +5,9 @@ Every text goes through `safe_text.clean` on its way to the screen, and none is 
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Thread, Timer
+from threading import Timer
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -22,6 +20,7 @@ from rich.text import Text
 from jev_local.received import Received
 from jev_local.rows import Bar, Row, rows, state_of
 from jev_local.safe_text import clean, is_utf
+from jev_local.threads import start_without_interrupts
 from jev_local.wire.headers import NO_WARNINGS, WARNINGS, pick
 
 NARROW = 72
@@ -177,26 +176,13 @@ def waiting(what: str, stream: TextIO, *, after: float = 1.0) -> Iterator[None]:
     progress.add_task(what)
     starter = Timer(after, progress.start)
     starter.daemon = True
-    _start_without_interrupts(starter)
+    start_without_interrupts(starter)
     try:
         yield
     finally:
         starter.cancel()
         starter.join()  # a start that is under way has to end before there is something to stop
         progress.stop()
-
-
-def _start_without_interrupts(thread: Thread) -> None:
-    """Start a thread that, like all that it starts, leaves Ctrl-C to the others. A signal that the kernel gives to it
-    would not end the read in which the main thread waits, and Ctrl-C would take effect when the answers are there."""
-    if sys.platform == "win32":
-        thread.start()
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        thread.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _console(stream: TextIO) -> Console:

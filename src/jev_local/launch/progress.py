@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from rich.progress import (
 )
 
 from jev_local.launch.errors import CannotStart
+from jev_local.threads import start_without_interrupts
 
 QUIET = 1.0  # seconds before the first line in a pipe
 INTERVAL = 10.0  # seconds between lines in a pipe
@@ -129,10 +129,7 @@ class Ticking(AbstractContextManager["Ticking"]):
 
     def __enter__(self) -> Self:
         if not on_terminal():
-            # Signals are for the main thread: one that arrived here would not interrupt the call.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-            self._thread.start()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            start_without_interrupts(self._thread)
         return self
 
     def __exit__(

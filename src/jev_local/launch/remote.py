@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import queue
 import re
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from jev_local.launch.errors import CannotStart
+from jev_local.threads import start_without_interrupts
 from jev_local.wire.hosts import proxy_for
 
 SETTINGS = re.compile(r"(?i)((https?|all|no)_proxy|ssl_cert_(file|dir))")
@@ -137,12 +137,7 @@ def _within(seconds: float, call: Callable[[], httpx.Response], give_up: Callabl
         if given_up.is_set():
             give_up()
 
-    # Signals are for the main thread: one that arrived in the other would not interrupt us.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        threading.Thread(target=work, daemon=True).start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    start_without_interrupts(threading.Thread(target=work, daemon=True))
     try:
         found = outcome.get(timeout=max(0.0, seconds))
     except BaseException as error:
